@@ -1,0 +1,3 @@
+//! Scenario programs.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Lease-based ownership by consistent hashing. Knows nothing of Ray.

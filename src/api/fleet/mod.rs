@@ -1,0 +1,1 @@
+//! RayFleet's own objects, group `rayfleet.io/v1alpha1`.

@@ -1,0 +1,12 @@
+//! What users write and what stands on the wire: types and names only.
+//! Must not know how anything is decided, sent or kept.
+
+pub mod fleet;
+pub mod ids;
+pub mod kind;
+pub mod names;
+pub mod ray;
+pub mod wire;
+
+pub use ids::{Cluster, Id, Key, MemberName, RootId, Uid, Version};
+pub use kind::Kind;

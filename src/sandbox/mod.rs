@@ -1,0 +1,6 @@
+//! A whole fleet in one process: API servers, Kubernetes' own few controllers, Volcano's scheduler, nodes, real Ray.
+//! Shares the wire (`api::wire`) and quantities with the product, never its decisions.
+
+pub mod apiserver;
+pub mod ray;
+pub mod world;

@@ -1,0 +1,1 @@
+//! Real Ray processes behind the pods.
