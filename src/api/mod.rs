@@ -6,7 +6,9 @@ pub mod ids;
 pub mod kind;
 pub mod names;
 pub mod ray;
+pub mod time;
 pub mod wire;
 
 pub use ids::{Cluster, Id, Key, MemberName, RootId, Uid, Version};
 pub use kind::Kind;
+pub use time::Time;
