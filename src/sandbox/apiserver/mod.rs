@@ -1,6 +1,10 @@
 //! A Kubernetes API server as a pure, synchronous store with watch: requests and time in, replies and watch lines out.
 //! Must not know sockets, clocks, or who asks. The simulator calls it directly; `http` wraps it for TCP.
 
+mod builtin;
+pub mod registry;
+pub mod schema;
+
 use std::sync::Arc;
 
 use crate::api::wire::Reply;
