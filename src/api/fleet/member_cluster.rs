@@ -1,0 +1,77 @@
+//! `MemberCluster` (cluster-scoped): how a member is reached and how it may be used.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Condition;
+
+/// Spec and status of a `MemberCluster` as a row keeps them.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct MemberCluster {
+    /// What an operator wrote.
+    pub spec: MemberClusterSpec,
+    /// What was found.
+    pub status: MemberClusterStatus,
+}
+
+/// How a member is reached and used.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MemberClusterSpec {
+    /// Secret on the hub with a kubeconfig whose credentials stand inline (key `kubeconfig` unless named).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubeconfig_secret: Option<SecretKey>,
+    /// `Full` (default): RayFleet is this member's KubeRay operator.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mode: String,
+    /// No new placements.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unschedulable: bool,
+    /// Queue for root objects that name none, on this member.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_queue: Option<String>,
+    /// Units of this member: a power of two, 1 to 32, default 4; never changes after registration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub units: Option<u32>,
+    /// Labels for policies.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl MemberClusterSpec {
+    /// Number of units; 4 where none is given.
+    pub fn unit_count(&self) -> u32 {
+        self.units.unwrap_or(4)
+    }
+}
+
+/// A Secret's key on the hub.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SecretKey {
+    /// Namespace of the Secret.
+    pub namespace: String,
+    /// Name of the Secret.
+    pub name: String,
+    /// Key in its data; `kubeconfig` where empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key: String,
+}
+
+/// What was found about a member.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MemberClusterStatus {
+    /// `Ready`, `Reachable`, `VolcanoReady`, `CredentialsValid`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// `gitVersion` of its API server.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kubernetes_version: String,
+    /// Number of nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<i64>,
+}

@@ -1,0 +1,262 @@
+//! Tables: all rows of one kind in one cluster with their freshness, and the indexes that decisions look through.
+//! Must not know where rows come from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Row;
+use crate::api::{Id, Kind, RootId, Time, Uid, Version};
+
+/// What an informer says about one kind of one cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TableChange {
+    /// A whole consistent list, begun at `begun`: replaces all rows of the kind.
+    Reset {
+        /// All rows.
+        rows: Vec<Row>,
+        /// Objects that did not decode: id as far as known, and why.
+        quarantined: Vec<(Id, String)>,
+        /// Version of the list.
+        version: Version,
+        /// When the list request was sent.
+        begun: Time,
+    },
+    /// Added or modified.
+    Upsert(Box<Row>),
+    /// Gone, last seen with this uid; `version` is that of the deletion.
+    Remove {
+        /// Which object.
+        id: Id,
+        /// Which incarnation.
+        uid: Uid,
+        /// Version of the deletion.
+        version: Version,
+    },
+    /// A bookmark, or any sign of life that carries a version.
+    Progress(Version),
+    /// An object came that does not decode: its old row stays, marked.
+    Quarantine {
+        /// Which object, as far as it could be read.
+        id: Id,
+        /// Why.
+        error: String,
+        /// Version that did not decode.
+        version: Version,
+    },
+    /// The watch or list fails since `since`; rows stay and age.
+    Silent {
+        /// First failure of the present streak.
+        since: Time,
+        /// In words for people; no secrets.
+        error: String,
+    },
+}
+
+/// Rows of one kind in one cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    rows: BTreeMap<(Arc<str>, Arc<str>), Row>,
+    /// Objects that do not decode.
+    pub quarantined: BTreeMap<(Arc<str>, Arc<str>), String>,
+    /// Highest version that the stream has reached.
+    pub version: Version,
+    /// When the list behind the present rows was begun; `None` before the first.
+    pub listed: Option<Time>,
+    /// Last sign of life.
+    pub heard: Time,
+    /// Failing since, and why.
+    pub silent: Option<(Time, String)>,
+}
+
+impl Table {
+    /// The row of an object.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<&Row> {
+        self.rows.get(&(Arc::from(namespace), Arc::from(name)))
+    }
+
+    /// All rows, by namespace and name.
+    pub fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values()
+    }
+
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+/// All tables of one cluster, with indexes by owner and by root id.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    tables: BTreeMap<Kind, Table>,
+    by_owner: BTreeMap<Uid, BTreeSet<Id>>,
+    by_root: BTreeMap<RootId, BTreeSet<Id>>,
+    none: Table,
+}
+
+impl Tables {
+    /// Tables that hold these rows: for tests of plans.
+    pub fn from_rows(rows: impl IntoIterator<Item = Row>) -> Self {
+        let mut tables = Self::default();
+        for row in rows {
+            let kind = row.id.kind;
+            tables.apply(kind, TableChange::Upsert(Box::new(row)), Time(0));
+        }
+        for table in tables.tables.values_mut() {
+            table.listed = Some(Time(0));
+        }
+        tables
+    }
+
+    /// The table of a kind; an empty one where the kind was never seen.
+    pub fn table(&self, kind: Kind) -> &Table {
+        self.tables.get(&kind).unwrap_or(&self.none)
+    }
+
+    /// The row of an object.
+    pub fn get(&self, id: &Id) -> Option<&Row> {
+        self.table(id.kind).rows.get(&(id.namespace.clone(), id.name.clone()))
+    }
+
+    /// All rows of a kind.
+    pub fn rows(&self, kind: Kind) -> impl Iterator<Item = &Row> {
+        self.table(kind).rows()
+    }
+
+    /// Rows of a kind in a namespace.
+    pub fn in_namespace<'a>(&'a self, kind: Kind, namespace: &'a str) -> impl Iterator<Item = &'a Row> {
+        let table = self.table(kind);
+        table
+            .rows
+            .range((Arc::from(namespace), Arc::from(""))..)
+            .map(|(_, row)| row)
+            .take_while(move |row| &*row.id.namespace == namespace)
+    }
+
+    /// Objects that name `uid` among their owners.
+    pub fn owned_by<'a>(&'a self, uid: &Uid) -> impl Iterator<Item = &'a Row> {
+        self.by_owner.get(uid).into_iter().flatten().filter_map(|id| self.get(id))
+    }
+
+    /// Objects that carry the root id.
+    pub fn of_root<'a>(&'a self, root: &RootId) -> impl Iterator<Item = &'a Row> {
+        self.by_root.get(root).into_iter().flatten().filter_map(|id| self.get(id))
+    }
+
+    /// Kinds that were listed at least once.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.tables.keys().copied()
+    }
+
+    /// Takes a change in at `now`. Returns the rows that it touched: before and after, absent where there was or is none.
+    /// Rows older than what is there are dropped (a late line of a former watch).
+    pub fn apply(&mut self, kind: Kind, change: TableChange, now: Time) -> Vec<(Option<Row>, Option<Row>)> {
+        let mut touched = Vec::new();
+        if let TableChange::Silent { since, error } = change {
+            self.tables.entry(kind).or_default().silent = Some((since, error));
+            return touched;
+        }
+        {
+            let table = self.tables.entry(kind).or_default();
+            table.heard = now;
+            table.silent = None;
+        }
+        match change {
+            TableChange::Reset { rows, quarantined, version, begun } => {
+                let mut old = std::mem::take(&mut self.tables.entry(kind).or_default().rows);
+                for row in rows {
+                    let before = old.remove(&(row.id.namespace.clone(), row.id.name.clone()));
+                    if let Some(before) = &before {
+                        self.unindex(before);
+                    }
+                    self.index(&row);
+                    let changed = before.as_ref() != Some(&row);
+                    let table = self.tables.entry(kind).or_default();
+                    table.rows.insert((row.id.namespace.clone(), row.id.name.clone()), row.clone());
+                    if changed {
+                        touched.push((before, Some(row)));
+                    }
+                }
+                for (_, gone) in old {
+                    self.unindex(&gone);
+                    touched.push((Some(gone), None));
+                }
+                let table = self.tables.entry(kind).or_default();
+                table.quarantined = quarantined.into_iter().map(|(id, e)| ((id.namespace, id.name), e)).collect();
+                table.version = version;
+                table.listed = Some(begun);
+            }
+            TableChange::Upsert(row) => {
+                let key = (row.id.namespace.clone(), row.id.name.clone());
+                let table = self.tables.entry(kind).or_default();
+                table.version = table.version.max(row.version);
+                table.quarantined.remove(&key);
+                if table.rows.get(&key).is_some_and(|old| old.version > row.version) {
+                    return touched;
+                }
+                let before = table.rows.insert(key, (*row).clone());
+                if let Some(before) = &before {
+                    self.unindex(before);
+                }
+                self.index(&row);
+                touched.push((before, Some(*row)));
+            }
+            TableChange::Remove { id, uid, version } => {
+                let key = (id.namespace, id.name);
+                let table = self.tables.entry(kind).or_default();
+                table.version = table.version.max(version);
+                table.quarantined.remove(&key);
+                if table.rows.get(&key).is_some_and(|row| row.uid == uid || row.version < version)
+                    && let Some(before) = table.rows.remove(&key)
+                {
+                    self.unindex(&before);
+                    touched.push((Some(before), None));
+                }
+            }
+            TableChange::Progress(version) => {
+                let table = self.tables.entry(kind).or_default();
+                table.version = table.version.max(version);
+            }
+            TableChange::Quarantine { id, error, version } => {
+                let table = self.tables.entry(kind).or_default();
+                table.version = table.version.max(version);
+                table.quarantined.insert((id.namespace, id.name), error);
+            }
+            TableChange::Silent { .. } => {}
+        }
+        touched
+    }
+
+    fn index(&mut self, row: &Row) {
+        for owner in &row.owners {
+            self.by_owner.entry(owner.clone()).or_default().insert(row.id.clone());
+        }
+        if let Some(root) = &row.root_id {
+            self.by_root.entry(root.clone()).or_default().insert(row.id.clone());
+        }
+    }
+
+    fn unindex(&mut self, row: &Row) {
+        for owner in &row.owners {
+            if let Some(set) = self.by_owner.get_mut(owner) {
+                set.remove(&row.id);
+                if set.is_empty() {
+                    self.by_owner.remove(owner);
+                }
+            }
+        }
+        if let Some(root) = &row.root_id
+            && let Some(set) = self.by_root.get_mut(root)
+        {
+            set.remove(&row.id);
+            if set.is_empty() {
+                self.by_root.remove(root);
+            }
+        }
+    }
+}
