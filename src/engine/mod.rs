@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::api::fleet::MemberClusterSpec;
 use crate::api::{Cluster, Id, Kind, MemberName, Time, Version};
 use crate::plan::{Action, JobAnswer, Note, SubmitOutcome};
 use crate::row::TableChange;
@@ -116,6 +117,9 @@ pub enum Effect {
     Relist(Cluster, BTreeSet<Kind>),
     /// Hold exactly these units, besides the queue units: those of all members that are known.
     Units(BTreeSet<Arc<str>>),
+    /// A member is known by this spec from now on: read its kubeconfig Secret, build its client, answer with
+    /// `Input::Cluster`. `None`: its `MemberCluster` is gone.
+    Member(MemberName, Option<Box<MemberClusterSpec>>),
     /// Write an Event, as far as the limits allow.
     Record(Note),
     /// Call again with `Input::Tick` at this time at the latest. The latest one counts.

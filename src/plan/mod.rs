@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::api::{Cluster, Id, MemberName, Time, Uid, Version};
+use crate::api::{Cluster, Id, Kind, MemberName, Time, Uid, Version};
 
 /// What one look at one key comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +18,9 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// Objects that must be read before the next look; the answer comes as [`Fetched`].
     pub fetch: Vec<Fetch>,
+    /// Kinds of the key's member that must be listed anew, consistently, by a list begun at this time or later, before
+    /// the next look (confirming that something is gone).
+    pub relist: Vec<(Kind, Time)>,
     /// Events for people.
     pub events: Vec<Note>,
     /// When to look again even if nothing changes.
