@@ -2,8 +2,13 @@
 //! Must not know sockets, clocks, or who asks. The simulator calls it directly; `http` wraps it for TCP.
 
 mod builtin;
+pub mod cause;
+mod prune;
+#[cfg(test)]
+mod recorded;
 pub mod registry;
 pub mod schema;
+pub mod validate;
 
 use std::sync::Arc;
 

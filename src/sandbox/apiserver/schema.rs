@@ -118,7 +118,7 @@ impl Schema {
             value["properties"].as_object().into_iter().flatten().map(|(k, v)| (k.clone(), Self::parse(v))).collect();
         let additional = match &value["additionalProperties"] {
             Value::Object(map) => Some(Box::new(Self::parse(&Value::Object(map.clone())))),
-            Value::Bool(true) => Some(Box::new(Self { preserve_unknown: true, ..Self::default() })),
+            Value::Bool(true) => Some(Box::new(Self { preserve_unknown: true, ..<Self as Default>::default() })),
             _ => None,
         };
         let items = value["items"].is_object().then(|| Box::new(Self::parse(&value["items"])));
