@@ -5,10 +5,12 @@ pub mod fleet;
 pub mod ids;
 pub mod kind;
 pub mod names;
+pub mod quantity;
 pub mod ray;
 pub mod time;
 pub mod wire;
 
 pub use ids::{Cluster, Id, Key, MemberName, RootId, Uid, Version};
 pub use kind::Kind;
+pub use quantity::Quantity;
 pub use time::Time;

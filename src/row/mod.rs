@@ -7,8 +7,8 @@ mod table;
 
 pub use decode::{DecodeError, decode};
 pub use facts::{
-    ContainerFact, Facts, JobFacts, NodeFacts, PodFacts, PodGroupFacts, QueueFacts, ServiceFacts, ServicePort, Taint,
-    Toleration,
+    ContainerFact, Facts, JobFacts, NodeFacts, PodFacts, PodGroupFacts, Quantities, QueueFacts, ServiceFacts,
+    ServicePort, Taint, Toleration,
 };
 pub use table::{Table, TableChange, Tables};
 
