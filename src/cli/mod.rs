@@ -1,1 +1,2 @@
 //! (see docs/ARCHITECTURE.md)
+pub mod demo;
