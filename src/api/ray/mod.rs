@@ -1,1 +1,75 @@
-//! KubeRay's objects, group `ray.io/v1`: typed where rules read them, the rest kept as it came.
+//! `ray.io/v1` as KubeRay 1.7 has it: RayJob and RayCluster, typed where rules read, kept where they do not.
+//! Must not know rules.
+//!
+//! No field is lost: what has no type here stays in `other` at its level, and pod templates stay JSON.
+
+pub mod cluster;
+pub mod job;
+pub mod meta;
+mod template;
+
+pub use cluster::{
+    AuthOptions, AutoscalerOptions, ClusterCondition, HeadGroupSpec, HeadInfo, RayCluster, RayClusterSpec,
+    RayClusterStatus, ScaleStrategy, UpgradeStrategy, WorkerGroupSpec,
+};
+pub use job::{
+    DeletionCondition, DeletionPolicy, DeletionRule, DeletionStrategy, RayJob, RayJobInfo, RayJobSpec, RayJobStatus,
+    SubmitterConfig,
+};
+pub use meta::{ObjectMeta, OwnerReference};
+pub use template::{Container, PodTemplate};
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// Fields that have no type here, kept as they came.
+pub type Other = Map<String, Value>;
+
+/// Text → text, as labels, annotations and `rayStartParams` are.
+pub type Texts = BTreeMap<String, String>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every sample manifest of one kind as JSON.
+    fn samples(kind: &str) -> Vec<(String, Value)> {
+        let shared =
+            std::env::var("RAYFLEET_SHARED").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared").into());
+        let folder = std::path::Path::new(&shared).join("samples");
+        let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| {
+            panic!("sample manifests are read from {} (set RAYFLEET_SHARED): {e}", folder.display())
+        });
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|e| e != "yaml") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for document in text.split("\n---") {
+                let Ok(value) = serde_saphyr::from_str::<Value>(document) else { continue };
+                if value["kind"] == kind {
+                    found.push((path.display().to_string(), value));
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn no_field_of_a_sample_is_lost() {
+        let jobs = samples("RayJob");
+        let clusters = samples("RayCluster");
+        assert!(jobs.len() >= 15 && clusters.len() >= 30, "{} and {}", jobs.len(), clusters.len());
+        for (path, value) in jobs {
+            let typed: RayJob = serde_json::from_value(value.clone()).unwrap_or_else(|e| panic!("{path}: {e}"));
+            assert_eq!(serde_json::to_value(typed).unwrap(), value, "{path}");
+        }
+        for (path, value) in clusters {
+            let typed: RayCluster = serde_json::from_value(value.clone()).unwrap_or_else(|e| panic!("{path}: {e}"));
+            assert_eq!(serde_json::to_value(typed).unwrap(), value, "{path}");
+        }
+    }
+}
