@@ -3,11 +3,16 @@
 
 mod builtin;
 pub mod cause;
+pub mod crd;
+mod json_path;
+mod print;
+mod print_pod;
 mod prune;
 #[cfg(test)]
 mod recorded;
 pub mod registry;
 pub mod schema;
+pub mod table;
 pub mod validate;
 
 use std::sync::Arc;
