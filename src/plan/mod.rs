@@ -1,6 +1,7 @@
 //! Pure decisions: total functions of what was seen and the time. No I/O, clock, randomness, await.
 //! Must not know clients, or how a plan is carried out.
 
+pub mod quantity;
 mod seen;
 
 pub use seen::{Fetched, Flags, JobAnswer, JobView, Me, Member, RayTable, Seen, SubmitOutcome, placement_name};

@@ -3,6 +3,7 @@
 
 mod decode;
 mod facts;
+mod requests;
 mod table;
 
 pub use decode::{DecodeError, decode};
@@ -10,6 +11,7 @@ pub use facts::{
     ContainerFact, Facts, JobFacts, NodeFacts, PodFacts, PodGroupFacts, Quantities, QueueFacts, ServiceFacts,
     ServicePort, Taint, Toleration,
 };
+pub use requests::{Demand, PodDemand, pod_requests};
 pub use table::{Table, TableChange, Tables};
 
 use std::collections::BTreeMap;
