@@ -1,0 +1,295 @@
+//! Kubeconfigs: what a member's may hold (data only, nothing that runs or reads a file), and where the hub's comes from.
+//! Knows kube's configuration types. Must not know connections; must not let a credential into a message.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo};
+use thiserror::Error;
+
+/// Bytes that a member's kubeconfig may have at most: an API server's own limit for a Secret.
+pub const KUBECONFIG_BYTES_MAX: usize = 1 << 20;
+/// Time to make a connection. Below the time limit of a write (5 s), so that a member that swallows packets is known as
+/// "not sent" rather than "unknown".
+const CONNECT_TIMEOUT_MS: u64 = 3_000;
+
+/// Why a kubeconfig cannot be used. The texts name field and remedy and never a value of a credential field.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub enum KubeconfigRefusal {
+    /// It is too large.
+    #[error("the kubeconfig has {0} bytes; at most {KUBECONFIG_BYTES_MAX} are read")]
+    TooLarge(usize),
+    /// It does not parse, or names what it does not hold.
+    #[error("the kubeconfig is not usable: {0}")]
+    Unusable(String),
+    /// It asks for something that would run a program or read a file here.
+    #[error("the kubeconfig's {field} is refused: {why}; {instead}")]
+    Refused {
+        /// Field as it is written, with the user or cluster that has it.
+        field: String,
+        /// Why.
+        why: &'static str,
+        /// What would be right.
+        instead: &'static str,
+    },
+}
+
+const INLINE: &str =
+    "put the credential itself into the kubeconfig (token, or client-certificate-data and client-key-data)";
+
+/// The connection settings of a member from the text of its kubeconfig. Only inline credentials pass; `context` names
+/// another context than the current one. No program is run, no file or environment variable is read.
+pub async fn member_config(text: &str, context: Option<&str>) -> Result<Config, KubeconfigRefusal> {
+    let kubeconfig = parse(text)?;
+    let (cluster, user) = used_names(&kubeconfig, context)?;
+    let server = kubeconfig.clusters.iter().find(|c| c.name == cluster).and_then(|c| c.cluster.as_ref());
+    let Some(server) = server else {
+        return Err(KubeconfigRefusal::Unusable(format!(
+            "its context names the cluster '{cluster}', which it does not hold"
+        )));
+    };
+    let refuse = |field: &str, why, instead| {
+        Err(KubeconfigRefusal::Refused { field: format!("{field} (cluster '{cluster}')"), why, instead })
+    };
+    if filled(server.certificate_authority.as_ref()) {
+        return refuse("certificate-authority", "it names a file of another machine", "use certificate-authority-data");
+    }
+    if filled(server.proxy_url.as_ref()) {
+        return refuse("proxy-url", "proxies are not supported", "name a server that is reached directly");
+    }
+    if let Some(user) = kubeconfig.auth_infos.iter().find(|u| u.name == user) {
+        refuse_user(user)?;
+    }
+    let options = KubeConfigOptions { context: context.map(str::to_owned), cluster: None, user: None };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| worded(&e))?;
+    check_server(&config)?;
+    Ok(tuned(config, false))
+}
+
+/// The connection settings of the hub: `--kubeconfig` where given, else `KUBECONFIG` or `~/.kube/config`, else the
+/// service account of the pod. This one belongs to who started the process, so all that kube supports is allowed.
+pub async fn hub_config(file: Option<&Path>, context: Option<&str>) -> Result<Config, KubeconfigRefusal> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), cluster: None, user: None };
+    let kubeconfig = match file {
+        Some(path) => Some(Kubeconfig::read_from(path).map_err(|e| named(path, &e))?),
+        None => match Kubeconfig::read() {
+            Ok(kubeconfig) => Some(kubeconfig),
+            Err(KubeconfigError::ReadConfig(e, _)) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(KubeconfigError::FindPath) => None,
+            Err(e) => return Err(worded(&e)),
+        },
+    };
+    let Some(kubeconfig) = kubeconfig else {
+        return Config::incluster().map(|c| tuned(c, false)).map_err(|_| {
+            KubeconfigRefusal::Unusable(
+                "there is none: give --kubeconfig FILE or set KUBECONFIG (and this is no pod with a service account)"
+                    .into(),
+            )
+        });
+    };
+    let (cluster, _) = used_names(&kubeconfig, context)?;
+    let proxied = kubeconfig
+        .clusters
+        .iter()
+        .any(|c| c.name == cluster && c.cluster.as_ref().is_some_and(|c| filled(c.proxy_url.as_ref())));
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| worded(&e))?;
+    check_server(&config)?;
+    Ok(tuned(config, proxied))
+}
+
+/// The text of a kubeconfig with one cluster, user and context (all called `member`) that holds what `context` of the
+/// given kubeconfig means, so that it can travel in a Secret. Refuses what [`member_config`] refuses.
+pub async fn portable(text: &str, context: Option<&str>) -> Result<String, KubeconfigRefusal> {
+    member_config(text, context).await?;
+    let kubeconfig = parse(text)?;
+    let (cluster_name, user_name) = used_names(&kubeconfig, context)?;
+    let context_name = context.map(str::to_owned).or(kubeconfig.current_context.clone()).unwrap_or_default();
+    let only = Kubeconfig {
+        clusters: kubeconfig.clusters.into_iter().filter(|c| c.name == cluster_name).collect(),
+        auth_infos: kubeconfig.auth_infos.into_iter().filter(|u| u.name == user_name).collect(),
+        contexts: kubeconfig.contexts.into_iter().filter(|c| c.name == context_name).collect(),
+        current_context: Some(context_name),
+        kind: Some("Config".into()),
+        api_version: Some("v1".into()),
+        ..Kubeconfig::default()
+    };
+    serde_json::to_string(&only).map_err(|_| KubeconfigRefusal::Unusable("it cannot be written again".into()))
+}
+
+/// File of a kubeconfig, for messages: what `--kubeconfig` or the environment would name.
+pub fn hub_config_source(file: Option<&Path>) -> String {
+    match (file, std::env::var_os("KUBECONFIG").map(PathBuf::from)) {
+        (Some(path), _) => path.display().to_string(),
+        (None, Some(path)) => format!("{} (KUBECONFIG)", path.display()),
+        (None, None) => "~/.kube/config or the pod's service account".into(),
+    }
+}
+
+fn parse(text: &str) -> Result<Kubeconfig, KubeconfigRefusal> {
+    if text.len() > KUBECONFIG_BYTES_MAX {
+        return Err(KubeconfigRefusal::TooLarge(text.len()));
+    }
+    Kubeconfig::from_yaml(text).map_err(|e| worded(&e))
+}
+
+/// Names of cluster and user that the context means.
+fn used_names(kubeconfig: &Kubeconfig, context: Option<&str>) -> Result<(String, String), KubeconfigRefusal> {
+    let Some(name) = context.or(kubeconfig.current_context.as_deref()).filter(|n| !n.is_empty()) else {
+        return Err(KubeconfigRefusal::Unusable("it has no current-context, and none was named".into()));
+    };
+    let found = kubeconfig.contexts.iter().find(|c| c.name == name).and_then(|c| c.context.as_ref());
+    let Some(found) = found else {
+        let known: Vec<&str> = kubeconfig.contexts.iter().map(|c| c.name.as_str()).collect();
+        return Err(KubeconfigRefusal::Unusable(format!("it has no context '{name}' (it has: {})", known.join(", "))));
+    };
+    Ok((found.cluster.clone(), found.user.clone().unwrap_or_default()))
+}
+
+fn refuse_user(named: &NamedAuthInfo) -> Result<(), KubeconfigRefusal> {
+    let Some(user) = &named.auth_info else { return Ok(()) };
+    let AuthInfo { token_file, client_certificate, client_key, auth_provider, exec, .. } = user;
+    let refuse = |field: &str, why| {
+        Err(KubeconfigRefusal::Refused { field: format!("{field} (user '{}')", named.name), why, instead: INLINE })
+    };
+    if exec.is_some() {
+        return refuse("exec", "it would run a program here");
+    }
+    if auth_provider.is_some() {
+        return refuse("auth-provider", "it would run a plugin here");
+    }
+    if filled(token_file.as_ref()) {
+        return refuse("tokenFile", "it names a file of another machine");
+    }
+    if filled(client_certificate.as_ref()) {
+        return refuse("client-certificate", "it names a file of another machine");
+    }
+    if filled(client_key.as_ref()) {
+        return refuse("client-key", "it names a file of another machine");
+    }
+    Ok(())
+}
+
+fn filled(field: Option<&String>) -> bool {
+    field.is_some_and(|text| !text.is_empty())
+}
+
+fn check_server(config: &Config) -> Result<(), KubeconfigRefusal> {
+    let url = &config.cluster_url;
+    if matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some() {
+        return Ok(());
+    }
+    Err(KubeconfigRefusal::Unusable("its cluster's server is no http:// or https:// address".into()))
+}
+
+/// Settings that hold for every client: no hidden repeats of writes, short connects, our own time limits elsewhere, and
+/// no proxy that only the environment names.
+fn tuned(mut config: Config, proxied: bool) -> Config {
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_millis(CONNECT_TIMEOUT_MS));
+    config.read_timeout = None;
+    config.disable_compression = true;
+    if !proxied {
+        config.proxy_url = None;
+    }
+    config
+}
+
+fn named(path: &Path, error: &KubeconfigError) -> KubeconfigRefusal {
+    match worded(error) {
+        KubeconfigRefusal::Unusable(why) => KubeconfigRefusal::Unusable(format!("{}: {why}", path.display())),
+        other => other,
+    }
+}
+
+/// kube's errors may quote the text they failed on, which may be a credential: only what is safe is passed on.
+fn worded(error: &KubeconfigError) -> KubeconfigRefusal {
+    KubeconfigRefusal::Unusable(match error {
+        KubeconfigError::Parse(_) => "it is not the YAML of a kubeconfig".into(),
+        KubeconfigError::CurrentContextNotSet => "it has no current-context".into(),
+        KubeconfigError::LoadContext(name) => format!("it has no context '{name}'"),
+        KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster '{name}'"),
+        KubeconfigError::ReadConfig(e, path) => format!("{} cannot be read: {}", path.display(), e.kind()),
+        KubeconfigError::MissingClusterUrl => "its cluster has no server".into(),
+        KubeconfigError::ParseClusterUrl(_) => "its cluster's server is no address".into(),
+        KubeconfigError::LoadCertificateAuthority(_) | KubeconfigError::ParseCertificates(_) => {
+            "its certificate-authority-data is no base64 of PEM certificates".into()
+        }
+        KubeconfigError::LoadClientCertificate(_) => "its client-certificate-data is no base64".into(),
+        KubeconfigError::LoadClientKey(_) => "its client-key-data is no base64".into(),
+        KubeconfigError::ParseProxyUrl(_) => "its proxy-url is no address".into(),
+        _ => "its parts do not fit together".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_user(user: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: m\n\
+             clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:1'}}}}]\n\
+             users: [{{name: u, user: {user}}}]\n\
+             contexts: [{{name: m, context: {{cluster: c, user: u}}}}]\n"
+        )
+    }
+
+    #[tokio::test]
+    async fn inline_credentials_pass() {
+        let config = member_config(&with_user("{token: abc}"), None).await.unwrap();
+        assert_eq!(config.cluster_url.host(), Some("127.0.0.1"));
+        assert!(!config.default_retry);
+        assert!(config.proxy_url.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_would_run_a_program_or_read_a_file_is_refused_with_its_field() {
+        for (user, field) in [
+            ("{exec: {apiVersion: v1, command: /bin/touch, args: [/tmp/x]}}", "exec"),
+            ("{auth-provider: {name: gcp}}", "auth-provider"),
+            ("{tokenFile: /var/token}", "tokenFile"),
+            ("{client-certificate: /a.pem, client-key-data: eA==}", "client-certificate"),
+            ("{client-key: /a.pem, client-certificate-data: eA==}", "client-key"),
+        ] {
+            let refusal = member_config(&with_user(user), None).await.unwrap_err();
+            let KubeconfigRefusal::Refused { field: named, .. } = &refusal else { panic!("{refusal}") };
+            assert_eq!(named, &format!("{field} (user 'u')"));
+            assert!(refusal.to_string().contains("put the credential itself"), "{refusal}");
+        }
+        let ca = with_user("{token: a}").replace("server:", "certificate-authority: /ca.pem, server:");
+        assert!(member_config(&ca, None).await.unwrap_err().to_string().contains("certificate-authority-data"));
+        let proxy = with_user("{token: a}").replace("server:", "proxy-url: 'http://p:1', server:");
+        assert!(member_config(&proxy, None).await.unwrap_err().to_string().contains("proxy-url"));
+    }
+
+    #[tokio::test]
+    async fn another_user_with_exec_does_not_matter() {
+        let text = with_user("{token: abc}").replace("users: [", "users: [{name: other, user: {exec: {command: x}}}, ");
+        assert!(member_config(&text, None).await.is_ok());
+        let carried = portable(&text, None).await.unwrap();
+        assert!(!carried.contains("exec") && carried.contains("abc"), "{carried}");
+        assert!(member_config(&carried, None).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn messages_hold_no_part_of_the_text() {
+        for text in
+            ["token: [s3cret", "s3cret", "{a: s3cret", "users: [{name: u, user: {token: {s3cret: 1}}}]", "\tx: s3cret"]
+        {
+            let message = member_config(text, None).await.unwrap_err().to_string();
+            assert!(!message.contains("s3cret"), "{message}");
+        }
+        let bad = with_user("{client-key-data: 's3cret!', client-certificate-data: 's3cret!'}");
+        if let Err(refusal) = member_config(&bad, None).await {
+            assert!(!refusal.to_string().contains("s3cret"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_context_that_is_not_there_is_named_with_those_that_are() {
+        let message = member_config(&with_user("{token: a}"), Some("x")).await.unwrap_err().to_string();
+        assert!(message.contains("no context 'x' (it has: m)"), "{message}");
+        let message = hub_config(Some(Path::new("/nonexistent/kc")), None).await.unwrap_err().to_string();
+        assert!(message.contains("/nonexistent/kc"), "{message}");
+    }
+}
