@@ -1,6 +1,7 @@
 //! What users write and what stands on the wire: types and names only.
 //! Must not know how anything is decided, sent or kept.
 
+pub mod crds;
 pub mod fleet;
 pub mod ids;
 pub mod kind;
