@@ -1,0 +1,240 @@
+//! The recorder: an ordinary watcher of every API server that knows only what the API says, and judges it.
+//! Must not know the product's tables or decisions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+/// What a watcher sees of one server.
+#[derive(Clone, Debug)]
+pub struct Sight<'a> {
+    /// `hub` or the member's name.
+    pub cluster: &'a str,
+    /// `ADDED`, `MODIFIED` or `DELETED`.
+    pub kind_of_event: &'a str,
+    /// The object.
+    pub object: &'a Value,
+}
+
+/// Numbers for the summary.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Placements that were bound to a member.
+    pub bound: u64,
+    /// Placements that were withdrawn.
+    pub withdrawals: u64,
+    /// Withdrawn because Volcano did not admit the gang in time, or it did not start.
+    pub refused_after_bind: u64,
+    /// The member's owner found that the gang does not fit after the queue's owner had said `Fits`.
+    pub wrong_fits: u64,
+}
+
+/// Everything the recorder remembers.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    /// Live mirrors by root id: (member, uid).
+    live_mirrors: BTreeMap<String, BTreeSet<(String, String)>>,
+    /// Live RayClusters by root id.
+    live_ray_clusters: BTreeMap<String, BTreeSet<(String, String)>>,
+    /// Last stamps by (cluster, uid).
+    stamps: BTreeMap<(String, String), BTreeMap<String, u64>>,
+    /// UIDs of all pods that ever were, by (member, namespace, name).
+    pods: BTreeMap<(String, String, String), BTreeSet<String>>,
+    /// Live head pods by (member, namespace, RayCluster).
+    live_heads: BTreeMap<(String, String, String), BTreeSet<String>>,
+    /// Final statuses of roots by uid: (jobStatus, jobDeploymentStatus).
+    endings: BTreeMap<String, (String, String)>,
+    /// Submission ids that a root ever had, by uid of the root.
+    pub job_ids: BTreeMap<String, BTreeSet<String>>,
+    /// Stage and withdrawal reason of each placement, by uid.
+    stages: BTreeMap<String, String>,
+    /// Names of roots by uid.
+    pub names: BTreeMap<String, String>,
+    /// Numbers.
+    pub counts: Counts,
+    /// What must never be, in the order in which it was seen.
+    pub violations: Vec<String>,
+}
+
+fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    value.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+impl Recorder {
+    /// Takes one event in.
+    pub fn see(&mut self, sight: &Sight<'_>) {
+        let object = sight.object;
+        self.stamps(sight);
+        match text(object, "/kind") {
+            "RayJob" if sight.cluster == "hub" => self.root(sight),
+            "RayJob" => {
+                self.live_once(sight, "mirror");
+            }
+            "RayCluster" if sight.cluster != "hub" => self.live_once(sight, "RayCluster"),
+            "Pod" => self.pod(sight),
+            "Placement" => self.placement(sight),
+            _ => {}
+        }
+    }
+
+    /// I3: the epochs of one unit on one object never go back.
+    fn stamps(&mut self, sight: &Sight<'_>) {
+        let raw = sight.object["metadata"]["annotations"]["rayfleet.io/stamps"].as_str();
+        let Some(now) = raw.and_then(|raw| serde_json::from_str::<BTreeMap<String, u64>>(raw).ok()) else { return };
+        let key = (sight.cluster.to_owned(), text(sight.object, "/metadata/uid").to_owned());
+        let before = self.stamps.entry(key).or_default();
+        for (unit, epoch) in &now {
+            if before.get(unit).is_some_and(|b| b > epoch) {
+                self.violations.push(format!(
+                    "I3: stamp of {unit} on {} {} went back from {} to {epoch}",
+                    text(sight.object, "/kind"),
+                    text(sight.object, "/metadata/name"),
+                    before[unit]
+                ));
+            }
+        }
+        *before = now;
+    }
+
+    /// I4: at most one live mirror, and one live RayCluster, per root id over all members.
+    fn live_once(&mut self, sight: &Sight<'_>, what: &str) {
+        let object = sight.object;
+        let root = text(object, "/metadata/labels/rayfleet.io~1root-id");
+        if root.is_empty() {
+            return;
+        }
+        let map = if what == "mirror" { &mut self.live_mirrors } else { &mut self.live_ray_clusters };
+        let set = map.entry(root.to_owned()).or_default();
+        let me = (sight.cluster.to_owned(), text(object, "/metadata/uid").to_owned());
+        if sight.kind_of_event == "DELETED" || object["metadata"]["deletionTimestamp"].is_string() {
+            set.remove(&me);
+        } else if set.insert(me) && set.len() > 1 {
+            self.violations.push(format!("I4: {} live copies ({what}) of root {root}: {set:?}", set.len()));
+        }
+    }
+
+    /// No pod twice: a name is borne once, and a RayCluster has one live head.
+    fn pod(&mut self, sight: &Sight<'_>) {
+        let object = sight.object;
+        let uid = text(object, "/metadata/uid").to_owned();
+        let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+        let key = (sight.cluster.to_owned(), namespace.to_owned(), name.to_owned());
+        let bearers = self.pods.entry(key).or_default();
+        if bearers.insert(uid.clone()) && bearers.len() > 1 {
+            self.violations.push(format!(
+                "pod {namespace}/{name} on {} was created {} times",
+                sight.cluster,
+                bearers.len()
+            ));
+        }
+        if text(object, "/metadata/labels/ray.io~1node-type") == "head" {
+            let cluster = text(object, "/metadata/labels/ray.io~1cluster");
+            let key = (sight.cluster.to_owned(), namespace.to_owned(), cluster.to_owned());
+            let heads = self.live_heads.entry(key).or_default();
+            if sight.kind_of_event == "DELETED" || object["metadata"]["deletionTimestamp"].is_string() {
+                heads.remove(&uid);
+            } else if heads.insert(uid) && heads.len() > 1 {
+                self.violations.push(format!(
+                    "RayCluster {cluster} on {} has {} live heads",
+                    sight.cluster,
+                    heads.len()
+                ));
+            }
+        }
+    }
+
+    /// One terminal status: what a root has ended with stands.
+    fn root(&mut self, sight: &Sight<'_>) {
+        let object = sight.object;
+        let uid = text(object, "/metadata/uid").to_owned();
+        self.names.insert(uid.clone(), text(object, "/metadata/name").to_owned());
+        let job_id = text(object, "/status/jobId");
+        if !job_id.is_empty() {
+            self.job_ids.entry(uid.clone()).or_default().insert(job_id.to_owned());
+        }
+        let now =
+            (text(object, "/status/jobStatus").to_owned(), text(object, "/status/jobDeploymentStatus").to_owned());
+        if let Some(before) = self.endings.get(&uid) {
+            if *before != now {
+                self.violations.push(format!(
+                    "root {} had ended as {before:?} and now says {now:?}",
+                    text(object, "/metadata/name")
+                ));
+            }
+        } else if now.1 == "Complete" || now.1 == "Failed" {
+            self.endings.insert(uid, now);
+        }
+    }
+
+    fn placement(&mut self, sight: &Sight<'_>) {
+        let uid = text(sight.object, "/metadata/uid").to_owned();
+        if sight.kind_of_event == "DELETED" {
+            self.stages.remove(&uid);
+            return;
+        }
+        let stage = text(sight.object, "/spec/stage").to_owned();
+        let before = self.stages.insert(uid, stage.clone()).unwrap_or_default();
+        if before == stage {
+            return;
+        }
+        match (before.as_str(), stage.as_str()) {
+            (_, "Reserving") => self.counts.bound += 1,
+            ("Reserving", "Waiting") => self.counts.wrong_fits += 1,
+            (_, "Withdrawing") => {
+                self.counts.withdrawals += 1;
+                match text(sight.object, "/spec/withdrawal/reason") {
+                    "NoLongerFits" => self.counts.wrong_fits += 1,
+                    "AdmissionDeadline" | "StartDeadline" => self.counts.refused_after_bind += 1,
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Final status of a root by its name: (jobStatus, jobDeploymentStatus).
+    pub fn ending(&self, name: &str) -> Option<&(String, String)> {
+        let uid = self.names.iter().find(|(_, n)| *n == name).map(|(uid, _)| uid)?;
+        self.endings.get(uid)
+    }
+
+    /// How many pods were ever created on members whose name starts with `prefix`.
+    pub fn pods_ever(&self, prefix: &str) -> usize {
+        self.pods.iter().filter(|((_, _, name), _)| name.starts_with(prefix)).map(|(_, uids)| uids.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn mirror(uid: &str) -> Value {
+        json!({ "kind": "RayJob", "metadata": { "name": "train", "uid": uid, "labels": { "rayfleet.io/root-id": "r" } } })
+    }
+
+    #[test]
+    fn a_second_live_mirror_is_a_violation_and_a_tombstone_is_not() {
+        let mut recorder = Recorder::default();
+        let mut first = mirror("1");
+        recorder.see(&Sight { cluster: "eu", kind_of_event: "ADDED", object: &first });
+        first["metadata"]["deletionTimestamp"] = json!("2026-11-29T00:00:00Z");
+        recorder.see(&Sight { cluster: "eu", kind_of_event: "MODIFIED", object: &first });
+        recorder.see(&Sight { cluster: "us", kind_of_event: "ADDED", object: &mirror("2") });
+        assert_eq!(recorder.violations, Vec::<String>::new());
+        recorder.see(&Sight { cluster: "ap", kind_of_event: "ADDED", object: &mirror("3") });
+        assert_eq!(recorder.violations.len(), 1, "{:?}", recorder.violations);
+    }
+
+    #[test]
+    fn a_stamp_that_goes_back_is_a_violation() {
+        let mut recorder = Recorder::default();
+        for (epoch, bad) in [(1, 0), (2, 0), (1, 1)] {
+            let object = json!({ "kind": "Placement", "metadata": { "uid": "p",
+                "annotations": { "rayfleet.io/stamps": format!("{{\"q-00\":{epoch}}}") } } });
+            recorder.see(&Sight { cluster: "hub", kind_of_event: "MODIFIED", object: &object });
+            assert_eq!(recorder.violations.len(), bad);
+        }
+    }
+}
