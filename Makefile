@@ -1,12 +1,53 @@
 # What people type. Each target says in one line what it is for: `make help`.
 
-RAY_VENV := .venv
-PYTHON   ?= python3
+RAY_VENV  := .venv
+PYTHON    ?= python3
+RAYFLEET  := target/debug/rayfleet
+SEEDS     ?= 500
+SEED_BASE ?= 1
 
-.PHONY: help ray
+.PHONY: help build demo sandbox test fmt tidy clippy generated unit kube-api crash-points sim ray
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s "$$(printf '\t')"
+
+build: ## The one binary, in the one profile that everything here uses
+	cargo build --locked --workspace
+
+demo: ray build ## Three members, real Ray, jobs placed and withdrawn, a controller killed; ends by itself
+	$(RAYFLEET) demo --ray $(RAY_VENV)
+
+sandbox: ray build ## A fleet that stays, for a person with kubectl
+	$(RAYFLEET) sandbox --ray $(RAY_VENV)
+
+# Quickest first: what fails early fails cheap.
+test: fmt tidy clippy build generated unit kube-api crash-points ## Everything that is tested
+	$(MAKE) sim SEEDS=100
+	$(MAKE) demo
+
+fmt: ## Formatting
+	cargo fmt --all --check
+
+tidy: ## The rules of the house: purity, direction of dependencies, names
+	cargo test --locked --package rayfleet --test tidy --quiet
+
+clippy: ## Lints; warnings are errors
+	cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
+
+generated: build ## crds/ is what the types say
+	$(RAYFLEET) crds --check
+
+unit: ray ## Unit tests, and tests with processes, kubectl and real Ray
+	cargo test --locked --workspace
+
+kube-api: ## Recorded answers of a real API server, replayed on the sandbox's
+	cargo run --locked --quiet --package conformance -- kube-api
+
+crash-points: ## The controller dies at every write of one RayJob's life, in three variants
+	cargo run --locked --quiet --package kit -- crash-points
+
+sim: ## 100 RayJobs over 3 members on bad days: make sim SEEDS=500 SEED_BASE=1
+	cargo run --locked --quiet --package kit -- sim --seeds $(SEEDS) --seed-base $(SEED_BASE)
 
 ray: $(RAY_VENV)/.ray-installed ## Real Ray for the sandbox, in a virtual environment of this folder (once)
 
