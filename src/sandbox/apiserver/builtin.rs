@@ -163,8 +163,8 @@ fn rest() -> Vec<ResourceType> {
         call(AUTHORIZATION, "SelfSubjectAccessReview"),
         call(AUTHORIZATION, "SelfSubjectRulesReview"),
         call(AUTHORIZATION, "SubjectAccessReview"),
-        stored(AUTOSCALING, "v2", "HorizontalPodAutoscaler").short("hpa").stored_as("v2").status(),
-        stored(AUTOSCALING, "v1", "HorizontalPodAutoscaler").short("hpa").stored_as("v2").status(),
+        stored(AUTOSCALING, "v2", "HorizontalPodAutoscaler").short("hpa").all().stored_as("v2").status(),
+        stored(AUTOSCALING, "v1", "HorizontalPodAutoscaler").short("hpa").all().stored_as("v2").status(),
         stored(NETWORKING, "v1", "IngressClass").scoped(false).plural("ingressclasses").generation(),
         stored(NETWORKING, "v1", "Ingress").short("ing").plural("ingresses").generation().status(),
         stored(NETWORKING, "v1", "IPAddress").short("ip").scoped(false).plural("ipaddresses").field(
@@ -189,6 +189,7 @@ fn rest() -> Vec<ResourceType> {
             .short("crd")
             .short("crds")
             .category("api-extensions")
+            .hashed_as("v1beta1")
             .scoped(false)
             .generation()
             .status(),
@@ -304,6 +305,12 @@ impl ResourceType {
 
     fn stored_as(mut self, version: &str) -> Self {
         self.storage_api_version = api_version(&self.group, version);
+        self.storage_hash = super::registry::storage_hash(&self.group, version, &self.kind);
+        self
+    }
+
+    /// CRDs are stored in a version that is no longer served: only the hash shows it.
+    fn hashed_as(mut self, version: &str) -> Self {
         self.storage_hash = super::registry::storage_hash(&self.group, version, &self.kind);
         self
     }
