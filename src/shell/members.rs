@@ -1,0 +1,244 @@
+//! Members come and go: reads each one's kubeconfig Secret on the hub, makes its client, keeps its credentials fresh.
+//! Knows where credentials stand. Must not know what is done on a member; a member that is refused does not touch others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::config::Config;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::client::Client;
+use super::kubeconfig::member_config;
+use super::lanes::Lane;
+use crate::api::fleet::{MemberClusterSpec, SecretKey};
+use crate::api::wire::Request;
+use crate::api::{Cluster, Id, Kind, MemberName};
+
+const READ_LIMIT: Duration = Duration::from_secs(5);
+/// A Secret is watched nowhere: it is read again this often.
+const REREAD_EVERY: Duration = Duration::from_secs(30);
+const BACK_OFF_MIN: Duration = Duration::from_secs(1);
+const BACK_OFF_MAX: Duration = Duration::from_secs(60);
+
+/// What is known of a member's reachability.
+#[derive(Debug)]
+pub enum MemberNews {
+    /// Its client is there.
+    Reached(MemberName, Arc<Client>),
+    /// It cannot be asked, and why.
+    Refused(MemberName, String),
+}
+
+/// One task per member.
+#[derive(Debug)]
+pub struct Members {
+    hub: Arc<Client>,
+    news: mpsc::Sender<MemberNews>,
+    tended: BTreeMap<MemberName, Tended>,
+}
+
+#[derive(Debug)]
+struct Tended {
+    secret: Option<SecretKey>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Tended {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Members {
+    /// Members whose Secrets stand on `hub`; what is found goes to `news`.
+    pub fn new(hub: Arc<Client>, news: mpsc::Sender<MemberNews>) -> Self {
+        Self { hub, news, tended: BTreeMap::new() }
+    }
+
+    /// A member is known by this spec from now on; `None`: it is gone. A spec that names the same Secret changes nothing.
+    pub fn set(&mut self, name: &MemberName, spec: Option<&MemberClusterSpec>) {
+        let Some(spec) = spec else {
+            self.tended.remove(name);
+            return;
+        };
+        let secret = spec.kubeconfig_secret.clone();
+        if self.tended.get(name).is_some_and(|t| t.secret == secret) {
+            return;
+        }
+        let task = tokio::spawn(tend(name.clone(), secret.clone(), self.hub.clone(), self.news.clone()));
+        self.tended.insert(name.clone(), Tended { secret, task });
+    }
+}
+
+/// Why a member's credentials are not there.
+#[derive(Debug, Error)]
+enum CredentialError {
+    /// The hub said so, or the credentials are unusable: the member is refused.
+    #[error("{0}")]
+    Bad(String),
+    /// The hub did not answer: what was known holds.
+    #[error("{0}")]
+    Unread(String),
+}
+
+async fn tend(name: MemberName, secret: Option<SecretKey>, hub: Arc<Client>, news: mpsc::Sender<MemberNews>) {
+    let Some(secret) = secret else {
+        let why = "spec.kubeconfigSecret is not set: name a Secret on the hub that holds the member's kubeconfig";
+        let _ended = news.send(MemberNews::Refused(name, why.to_owned())).await;
+        return;
+    };
+    let mut client: Option<Arc<Client>> = None;
+    let mut text_used = String::new();
+    let mut refused: Option<String> = None;
+    let mut back_off = BACK_OFF_MIN;
+    loop {
+        let found = match read(&hub, &secret).await {
+            Ok(text) if client.is_some() && refused.is_none() && text == text_used => Ok(None),
+            Ok(text) => usable(&text).await.map(|config| Some((text, config))),
+            Err(e) => Err(e),
+        };
+        let made = match found {
+            Ok(None) => Ok(false),
+            Ok(Some((text, config))) => apply(&name, &mut client, config).map(|()| {
+                text_used = text;
+                true
+            }),
+            Err(e) => Err(e),
+        };
+        match made {
+            Ok(anew) => {
+                back_off = BACK_OFF_MIN;
+                if let (Some(client), true) = (&client, anew) {
+                    refused = None;
+                    if news.send(MemberNews::Reached(name.clone(), client.clone())).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            Err(CredentialError::Unread(why)) if client.is_some() => {
+                tracing::debug!(member = %name, %why, "the kubeconfig Secret could not be read again");
+            }
+            Err(error) => {
+                let why = error.to_string();
+                if refused.as_ref() != Some(&why) {
+                    tracing::warn!(member = %name, %why, "member refused");
+                    refused = Some(why.clone());
+                    if news.send(MemberNews::Refused(name.clone(), why)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+        let pause = if refused.is_some() || client.is_none() { back_off } else { REREAD_EVERY };
+        let denied = async {
+            match &client {
+                Some(client) if refused.is_none() => {
+                    client.denied().await;
+                    // A member that denies everything is asked for its Secret with back-off too.
+                    tokio::time::sleep(back_off).await;
+                }
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = denied => {}
+        }
+        back_off = (back_off * 2).min(BACK_OFF_MAX);
+    }
+}
+
+fn apply(name: &MemberName, client: &mut Option<Arc<Client>>, config: Config) -> Result<(), CredentialError> {
+    match client {
+        Some(client) => client.replace(config).map_err(|e| CredentialError::Bad(e.to_string())),
+        None => {
+            let made =
+                Client::new(Cluster::Member(name.clone()), config).map_err(|e| CredentialError::Bad(e.to_string()))?;
+            *client = Some(Arc::new(made));
+            Ok(())
+        }
+    }
+}
+
+async fn usable(text: &str) -> Result<Config, CredentialError> {
+    member_config(text, None).await.map_err(|e| CredentialError::Bad(e.to_string()))
+}
+
+/// The kubeconfig's text from its Secret on the hub.
+async fn read(hub: &Client, secret: &SecretKey) -> Result<String, CredentialError> {
+    let id = Id::new(Kind::Secret, secret.namespace.as_str(), secret.name.as_str());
+    let reply = hub
+        .send(Lane::Effects, &Request::get(id.path()), READ_LIMIT)
+        .await
+        .map_err(|e| CredentialError::Unread(format!("the hub did not give the {id}: {e}")))?;
+    match reply.status {
+        200 => {}
+        404 => return Err(CredentialError::Bad(format!("{id} (spec.kubeconfigSecret) is not on the hub"))),
+        403 => {
+            return Err(CredentialError::Bad(format!(
+                "reading {id} (spec.kubeconfigSecret) is forbidden to this controller"
+            )));
+        }
+        status => return Err(CredentialError::Unread(format!("the hub answered {status} for {id}"))),
+    }
+    let key = if secret.key.is_empty() { "kubeconfig" } else { &secret.key };
+    let body: Value = serde_json::from_slice(&reply.body)
+        .map_err(|_| CredentialError::Unread(format!("the hub's reply for {id} is no JSON")))?;
+    let Some(encoded) = body["data"][key].as_str() else {
+        return Err(CredentialError::Bad(format!("{id} has no key '{key}' in its data")));
+    };
+    let decoded = data_encoding::BASE64.decode(encoded.as_bytes()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    decoded.ok_or_else(|| CredentialError::Bad(format!("key '{key}' of {id} is no base64 of text")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scripted::{Scripted, Step};
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn secret_with(kubeconfig: &str) -> Step {
+        let data = data_encoding::BASE64.encode(kubeconfig.as_bytes());
+        Step::Reply(200, format!("{{\"data\":{{\"kubeconfig\":\"{data}\"}}}}"))
+    }
+
+    fn kubeconfig(user: &str) -> String {
+        format!(
+            "{{current-context: m, clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:9'}}}}], \
+             users: [{{name: u, user: {user}}}], contexts: [{{name: m, context: {{cluster: c, user: u}}}}]}}"
+        )
+    }
+
+    fn spec() -> MemberClusterSpec {
+        let secret = SecretKey { namespace: "fleet".into(), name: "eu".into(), key: String::new() };
+        MemberClusterSpec { kubeconfig_secret: Some(secret), ..MemberClusterSpec::default() }
+    }
+
+    #[tokio::test]
+    async fn a_refused_kubeconfig_is_told_once_and_taken_when_it_is_mended() {
+        let bad = secret_with(&kubeconfig("{exec: {command: /bin/true}}"));
+        let server = Scripted::start([bad.clone(), bad, secret_with(&kubeconfig("{token: t}"))]).await;
+        let (news, mut got) = mpsc::channel(8);
+        let mut members = Members::new(server.client().await, news);
+        members.set(&"eu".into(), Some(&spec()));
+        let first = tokio::time::timeout(LIMIT, got.recv()).await.unwrap().unwrap();
+        assert!(matches!(&first, MemberNews::Refused(_, why) if why.contains("exec")), "{first:?}");
+        let second = tokio::time::timeout(LIMIT, got.recv()).await.unwrap().unwrap();
+        assert!(matches!(&second, MemberNews::Reached(name, _) if name.as_str() == "eu"), "{second:?}");
+    }
+
+    #[tokio::test]
+    async fn a_missing_secret_is_named() {
+        let server = Scripted::start([Step::Reply(404, "{}".into())]).await;
+        let (news, mut got) = mpsc::channel(8);
+        let mut members = Members::new(server.client().await, news);
+        members.set(&"eu".into(), Some(&spec()));
+        let first = tokio::time::timeout(LIMIT, got.recv()).await.unwrap().unwrap();
+        assert!(matches!(&first, MemberNews::Refused(_, why) if why.contains("Secret fleet/eu")), "{first:?}");
+    }
+}
