@@ -4,6 +4,7 @@
 mod builtin;
 pub mod cause;
 pub mod crd;
+pub mod defaults;
 pub mod discovery;
 mod json_path;
 mod print;
