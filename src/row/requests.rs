@@ -13,22 +13,22 @@ use crate::api::quantity::{Quantity, QuantityError};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDemand {
-    pub(super) containers: Option<Vec<ContainerDemand>>,
-    pub(super) init_containers: Option<Vec<ContainerDemand>>,
-    pub(super) overhead: Option<BTreeMap<Arc<str>, Value>>,
-    pub(super) resources: Option<Asked>,
+    containers: Option<Vec<ContainerDemand>>,
+    init_containers: Option<Vec<ContainerDemand>>,
+    overhead: Option<BTreeMap<Arc<str>, Value>>,
+    resources: Option<Asked>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct ContainerDemand {
+struct ContainerDemand {
     restart_policy: Option<Arc<str>>,
     resources: Option<Asked>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Asked {
+struct Asked {
     requests: Option<BTreeMap<Arc<str>, Value>>,
     limits: Option<BTreeMap<Arc<str>, Value>>,
 }

@@ -1,21 +1,43 @@
 //! A Kubernetes API server as a pure, synchronous store with watch: requests and time in, replies and watch lines out.
 //! Must not know sockets, clocks, or who asks. The simulator calls it directly; `http` wraps it for TCP.
 
+#[cfg(test)]
+mod behaviour;
+mod body;
 mod builtin;
 pub mod cause;
 pub mod crd;
-pub mod defaults;
+mod create;
+mod definitions;
+mod delete;
 pub mod discovery;
 mod json_path;
+mod list;
+mod metadata;
+mod patch;
+mod pods;
 mod print;
 mod print_pod;
+mod proxy;
 mod prune;
 #[cfg(test)]
 mod recorded;
 pub mod registry;
+mod route;
+mod scale;
 pub mod schema;
+mod selector;
+mod server;
+mod status_reply;
+mod store;
 pub mod table;
+mod text;
+mod update;
 pub mod validate;
+mod watch;
+mod write;
+
+pub use server::{ApiServer, Options};
 
 use std::sync::Arc;
 

@@ -1,0 +1,176 @@
+//! Calls on pods: binding to a node, eviction, logs.
+//! Must not know who schedules, runs or reads them.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::body;
+use super::delete::DeleteOptions;
+use super::registry::ResourceType;
+use super::route::Place;
+use super::server::{ApiServer, Call, Outcome};
+use super::status_reply::{Refusal, Refused, bad_request, not_found, unclassified};
+use super::{Answer, LogCall};
+use crate::api::Time;
+use crate::api::wire::Reply;
+
+fn success() -> Outcome {
+    Outcome::Value(201, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
+}
+
+impl ApiServer {
+    fn pods(&self) -> Arc<ResourceType> {
+        self.registry.find("", "v1", "pods").expect("pods are built in").clone()
+    }
+
+    /// POST of a `Binding`: gives a pod its node.
+    pub(super) fn bind(&mut self, call: &Call) -> Result<Outcome, Refused> {
+        let value = body::object(call.request, call.ty())?.value;
+        let named = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = if call.place.name.is_empty() { named.clone() } else { call.place.name.clone() };
+        if name != named {
+            return Err(bad_request("name in URL does not match name in Binding object"));
+        }
+        let node = value["target"]["name"].as_str().unwrap_or_default();
+        if node.is_empty() {
+            return Err(unclassified("target.name: Required value"));
+        }
+        let ty = self.pods();
+        let key = call.place.key_of(&name);
+        let current = self.store.get(&ty.storage_key, &key).cloned().ok_or_else(|| not_found(&ty, &name))?;
+        let conflict = |why: String| {
+            Refusal::new(409, "Conflict", format!("Operation cannot be fulfilled on pods/binding \"{name}\": {why}"))
+                .with_details(json!({"name": name, "kind": "pods/binding"}))
+        };
+        if current.meta("deletionTimestamp").is_some() {
+            return Err(conflict(format!("pod {name} is being deleted, cannot be assigned to a host")));
+        }
+        let bound = current.value["spec"]["nodeName"].as_str().unwrap_or_default();
+        if !bound.is_empty() {
+            return Err(conflict(format!("pod {name} is already assigned to node \"{bound}\"")));
+        }
+        let mut object = current.value.clone();
+        object["spec"]["nodeName"] = node.into();
+        for (key, text) in value["metadata"]["annotations"].as_object().into_iter().flatten() {
+            object["metadata"]["annotations"][key] = text.clone();
+        }
+        set_condition(&mut object, "PodScheduled", call.now);
+        if !call.dry_run() {
+            self.store_object(&ty, &key, object);
+        }
+        Ok(success())
+    }
+
+    /// POST of an `Eviction`: a deletion that a disruption budget may refuse.
+    pub(super) fn evict(&mut self, call: &Call) -> Result<Outcome, Refused> {
+        let value = body::object(call.request, call.ty())?.value;
+        let ty = self.pods();
+        let key = call.place.key();
+        let Some(pod) = self.store.get(&ty.storage_key, &key).cloned() else {
+            return Err(not_found(&ty, &call.place.name));
+        };
+        self.check_budgets(call.place, &pod.value)?;
+        let asked = &value["deleteOptions"];
+        let words = |v: &Value| v.as_str().map(str::to_owned);
+        let options = DeleteOptions {
+            grace_s: asked["gracePeriodSeconds"].as_i64(),
+            propagation: words(&asked["propagationPolicy"]),
+            uid: words(&asked["preconditions"]["uid"]),
+            version: words(&asked["preconditions"]["resourceVersion"]),
+            dry_run: call.dry_run(),
+            orphan: None,
+        };
+        self.delete_object(&ty, &key, &call.place.name, &options, call.now)?;
+        Ok(success())
+    }
+
+    /// Nobody counts healthy pods here, so a budget that fits has never been worked on.
+    fn check_budgets(&self, place: &Place, pod: &Value) -> Result<(), Refused> {
+        let running = pod["status"]["phase"] == "Running";
+        let Some(budgets) = self.registry.find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
+        for (_, budget) in self.store.collection(&budgets.storage_key).range(&place.prefix(), &place.prefix()) {
+            let wanted = budget.value["spec"]["selector"]["matchLabels"].as_object();
+            let fits = wanted.is_some_and(|w| w.iter().all(|(k, v)| pod["metadata"]["labels"].get(k) == Some(v)));
+            if !fits || !running {
+                continue;
+            }
+            if budget.value["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) > 0 {
+                continue;
+            }
+            let name = budget.meta_text("name");
+            let message = format!("The disruption budget {name} is still being processed by the server.");
+            let mut refusal = Refusal::new(
+                429,
+                "TooManyRequests",
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+            )
+            .with_details(json!({
+                "causes": [{"reason": "DisruptionBudget", "message": message}], "retryAfterSeconds": 10,
+            }));
+            refusal.headers.push(("retry-after".into(), "10".into()));
+            return Err(refusal);
+        }
+        Ok(())
+    }
+
+    /// GET of a container's log: whoever runs the server has it.
+    pub(super) fn log(&mut self, call: &Call) -> Result<Outcome, Refused> {
+        let ty = self.pods();
+        let name = &call.place.name;
+        let pod = self.store.get(&ty.storage_key, &call.place.key()).ok_or_else(|| not_found(&ty, name))?;
+        let spec = &pod.value["spec"];
+        let names = |field: &str| -> Vec<&str> {
+            spec[field].as_array().into_iter().flatten().filter_map(|c| c["name"].as_str()).collect()
+        };
+        let containers = names("containers");
+        let container = match (call.query.text("container"), containers.as_slice()) {
+            (Some(asked), _) => {
+                if !containers.contains(&asked) && !names("initContainers").contains(&asked) {
+                    return Err(bad_request(format!("container {asked} is not valid for pod {name}")));
+                }
+                asked.to_owned()
+            }
+            (None, [only]) => (*only).to_owned(),
+            (None, several) => {
+                return Err(bad_request(format!(
+                    "a container name must be specified for pod {name}, choose one of: [{}]",
+                    several.join(" ")
+                )));
+            }
+        };
+        let node = spec["nodeName"].as_str().unwrap_or_default();
+        if node.is_empty() {
+            // A pod without a node has no log yet: an empty answer.
+            return Ok(Outcome::Reply(Reply { status: 204, headers: Vec::new(), body: Arc::from([]) }));
+        }
+        let nodes = self.registry.find("", "v1", "nodes").expect("nodes are built in");
+        if self.store.get(&nodes.storage_key, node).is_none() {
+            // The real server reports the node in the words of the pod's resource.
+            return Err(not_found(&ty, node));
+        }
+        Ok(Outcome::Answer(Answer::Log(LogCall {
+            namespace: call.place.namespace.clone(),
+            pod: name.clone(),
+            container,
+            follow: call.query.flag("follow").unwrap_or(false),
+            tail_lines: call.query.number("tailLines")?.and_then(|n| usize::try_from(n).ok()),
+            previous: call.query.flag("previous").unwrap_or(false),
+        })))
+    }
+}
+
+/// Sets a condition to true.
+fn set_condition(object: &mut Value, kind: &str, now: Time) {
+    let condition = json!({
+        "type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": now.seconds_text(),
+    });
+    let conditions = &mut object["status"]["conditions"];
+    match conditions.as_array_mut() {
+        Some(list) => match list.iter_mut().find(|c| c["type"] == kind) {
+            Some(found) => *found = condition,
+            None => list.push(condition),
+        },
+        None => *conditions = json!([condition]),
+    }
+}

@@ -1,0 +1,265 @@
+//! What all writes share: options, taking an object in, admission by namespace, storing and telling.
+//! Must not know which request it was.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::body::{self, Body};
+use super::cause::Cause;
+use super::crd;
+use super::definitions::is_definition;
+use super::metadata;
+use super::registry::ResourceType;
+use super::server::{ApiServer, Call};
+use super::status_reply::{Refused, bad_request, forbidden, invalid_object, invalid_options, not_found, unclassified};
+use super::store::Entry;
+
+/// What happens on fields that a type does not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FieldChecks {
+    Strict,
+    Warn,
+    Ignore,
+}
+
+/// Message that stands in for the rules of a schema that could not be looked at.
+const RULES_NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the \
+     existing errors to complete validation";
+
+/// Checks `dryRun`, `fieldValidation` and `fieldManager`.
+pub(super) fn write_options(call: &Call, kind: &str) -> Result<FieldChecks, Refused> {
+    let mut causes = Vec::new();
+    if let Some(value) = call.query.get("dryRun").filter(|v| *v != "All") {
+        causes.push(Cause::unsupported("dryRun", &json!([value]), &["All".to_owned()]));
+    }
+    let checks = match call.query.get("fieldValidation") {
+        None | Some("" | "Warn") => FieldChecks::Warn,
+        Some("Strict") => FieldChecks::Strict,
+        Some("Ignore") => FieldChecks::Ignore,
+        Some(other) => {
+            let allowed = ["", "Ignore", "Strict", "Warn"].map(str::to_owned);
+            causes.push(Cause::unsupported("fieldValidation", &other.into(), &allowed));
+            FieldChecks::Ignore
+        }
+    };
+    if causes.is_empty() { Ok(checks) } else { Err(invalid_options(kind, &causes)) }
+}
+
+impl ApiServer {
+    /// A body becomes an object of the type: known fields only, defaults filled in, metadata in stored form.
+    pub(super) fn take_in(&mut self, call: &Call, body: Body, checks: FieldChecks) -> Result<Value, Refused> {
+        let ty = call.ty();
+        let Body { mut value, duplicates } = body;
+        self.check_type(call, &mut value)?;
+        let mut wrong: Vec<String> = duplicates.iter().map(|d| format!("duplicate field \"{d}\"")).collect();
+        let unknown = self.cleaned(ty, &mut value)?;
+        wrong.extend(unknown.iter().map(|f| format!("unknown field \"{f}\"")));
+        if !wrong.is_empty() {
+            match checks {
+                FieldChecks::Strict => {
+                    return Err(bad_request(format!(
+                        "{kind} in version \"{}\" cannot be handled as a {kind}: strict decoding error: {}",
+                        ty.version,
+                        wrong.join(", "),
+                        kind = ty.kind
+                    )));
+                }
+                FieldChecks::Warn => self.warnings.extend(wrong),
+                FieldChecks::Ignore => {}
+            }
+        }
+        Ok(value)
+    }
+
+    /// Unknown fields away, defaults in. Returns the paths of unknown fields.
+    pub(super) fn cleaned(&self, ty: &ResourceType, value: &mut Value) -> Result<Vec<String>, Refused> {
+        let mut unknown = Vec::new();
+        if let Some(schema) = &ty.schema {
+            unknown = schema.prune(value);
+        }
+        unknown.extend(metadata::normalize(value, ty)?);
+        if let Some(schema) = &ty.schema {
+            schema.default(value);
+        }
+        Ok(unknown)
+    }
+
+    fn check_type(&mut self, call: &Call, value: &mut Value) -> Result<(), Refused> {
+        let ty = call.ty();
+        let expected = ty.api_version();
+        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+        let (kind, version) = (text("kind"), text("apiVersion"));
+        if ty.builtin {
+            let kind = if kind.is_empty() { ty.kind.clone() } else { kind };
+            let version = if version.is_empty() { expected.clone() } else { version };
+            if kind != ty.kind || version != expected {
+                let short = version.rsplit('/').next().unwrap_or_default();
+                let why = if self.registry.find_kind(&version, &kind).is_none() {
+                    format!(
+                        "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
+                    )
+                } else {
+                    format!("converting ({short}.{kind}) to ({}.{}): unknown conversion", ty.version, ty.kind)
+                };
+                return Err(bad_request(format!(
+                    "{kind} in version \"{short}\" cannot be handled as a {}: {why}",
+                    ty.kind
+                )));
+            }
+            value["kind"] = kind.into();
+            value["apiVersion"] = version.into();
+            return Ok(());
+        }
+        if kind.is_empty() {
+            return Err(body::kind_missing(ty, &call.request.body));
+        }
+        if version != expected {
+            self.warn_of_foreign_version(ty, &version, value);
+            return Err(bad_request(format!(
+                "the API version in the data ({version}) does not match the expected API version ({expected})"
+            )));
+        }
+        Ok(())
+    }
+
+    /// A version of the group that the CRD does not have knows no fields at all.
+    pub(super) fn warn_of_foreign_version(&mut self, ty: &ResourceType, version: &str, value: &Value) {
+        if version.split_once('/').is_some_and(|(group, _)| group == ty.group) {
+            let own = ["apiVersion", "kind", "metadata"];
+            let fields = value.as_object().into_iter().flatten().map(|(k, _)| k.as_str());
+            let unknown = fields.filter(|f| !own.contains(f));
+            self.warnings.extend(unknown.map(|f| format!("unknown field \"{f}\"")));
+        }
+    }
+
+    /// The namespace of a new object must exist and not be ending.
+    pub(super) fn admit_namespace(&self, call: &Call, name: &str) -> Result<(), Refused> {
+        let namespace = &call.place.namespace;
+        if !call.ty().namespaced {
+            return Ok(());
+        }
+        let ty = self.registry.find("", "v1", "namespaces").expect("namespaces are built in");
+        let Some(entry) = self.store.get(&ty.storage_key, namespace) else {
+            return Err(not_found(ty, namespace));
+        };
+        if entry.meta("deletionTimestamp").is_none() {
+            return Ok(());
+        }
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut refusal = forbidden(call.ty(), name, &why);
+        if let Some(details) = &mut refusal.details {
+            details["causes"] = json!([{
+                "reason": "NamespaceTerminating",
+                "message": format!("namespace {namespace} is being terminated"),
+                "field": "metadata.namespace",
+            }]);
+        }
+        Err(refusal)
+    }
+
+    /// The namespace in the body is that of the path; cluster-scoped objects have none.
+    pub(super) fn place_namespace(call: &Call, object: &mut Value) -> Result<(), Refused> {
+        let expected = &call.place.namespace;
+        if !call.ty().namespaced {
+            metadata::set(object, "namespace", None);
+            return Ok(());
+        }
+        let found = metadata::text(object, "namespace");
+        if !found.is_empty() && found != expected {
+            return Err(bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        metadata::set(object, "namespace", Some(expected.as_str().into()));
+        Ok(())
+    }
+
+    /// Everything wrong with an object that is to be stored.
+    pub(super) fn problems(ty: &ResourceType, object: &Value, old: Option<&Value>, status_only: bool) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        if !ty.builtin {
+            if object["kind"] != ty.kind.as_str() {
+                causes.push(Cause::invalid("kind", &object["kind"], format!("must be {}", ty.kind)));
+                return causes;
+            }
+            let expected = ty.api_version();
+            if object["apiVersion"] != expected.as_str() {
+                causes.push(Cause::invalid("apiVersion", &object["apiVersion"], format!("must be {expected}")));
+                return causes;
+            }
+        }
+        causes.extend(match old {
+            None => metadata::validate(object, ty),
+            Some(old) => metadata::validate_update(object, old, ty),
+        });
+        if is_definition(ty) {
+            causes.extend(crd::validate(object, old));
+        }
+        if let Some(schema) = &ty.schema {
+            let mut found =
+                if status_only { schema.validate_status(object, old) } else { schema.validate(object, old) };
+            let blocked = causes.iter().any(Cause::blocks_rules) && schema.has_rules;
+            if blocked && !found.iter().any(|c| c.field == "<nil>" && c.message.contains(RULES_NOT_CHECKED)) {
+                found.push(Cause::invalid("<nil>", &Value::Null, RULES_NOT_CHECKED));
+            }
+            causes.extend(found);
+        }
+        causes
+    }
+
+    /// 422 with these causes, unless there are none.
+    pub(super) fn refuse(ty: &ResourceType, object: &Value, causes: &[Cause]) -> Result<(), Refused> {
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let kind = object["kind"].as_str().unwrap_or(&ty.kind);
+        Err(invalid_object(&ty.group, kind, metadata::text(object, "name"), causes))
+    }
+
+    /// Stores an object and tells the watchers. `object` carries the served apiVersion.
+    pub(super) fn store_object(&mut self, ty: &ResourceType, key: &str, mut object: Value) -> Arc<Entry> {
+        if object["apiVersion"] != ty.storage_api_version.as_str() {
+            object["apiVersion"] = ty.storage_api_version.as_str().into();
+        }
+        let change = self.store.put(&ty.storage_key, key, object, ty.builtin);
+        self.publish(&change, ty);
+        change.new.clone()
+    }
+
+    /// Takes an object away and tells the watchers. Returns it with the version of the deletion.
+    pub(super) fn remove_object(&mut self, ty: &ResourceType, key: &str) -> Option<Arc<Entry>> {
+        let change = self.store.remove(&ty.storage_key, key)?;
+        self.publish(&change, ty);
+        Some(change.new.clone())
+    }
+
+    /// A UID that follows from the seed.
+    pub(super) fn new_uid(&mut self) -> String {
+        let bits = self.random.u128(..);
+        format!(
+            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+            (bits >> 96) as u32,
+            (bits >> 80) as u16,
+            (bits >> 64) & 0xfff,
+            0x8000 | ((bits >> 48) as u16 & 0x3fff),
+            bits & 0xffff_ffff_ffff
+        )
+    }
+
+    /// Five letters and digits, as the real server appends to `generateName`.
+    pub(super) fn new_suffix(&mut self) -> String {
+        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        (0..5).map(|_| LETTERS[self.random.usize(..LETTERS.len())] as char).collect()
+    }
+}
+
+/// The resourceVersion in an object: none and `0` are 0; text that is no number is refused as the real server does.
+pub(super) fn version_in(object: &Value) -> Result<u64, Refused> {
+    match metadata::text(object, "resourceVersion") {
+        "" => Ok(0),
+        text => {
+            text.parse().map_err(|_| unclassified(format!("strconv.ParseUint: parsing \"{text}\": invalid syntax")))
+        }
+    }
+}
