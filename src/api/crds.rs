@@ -112,7 +112,9 @@ fn of_parts<Spec: JsonSchema, Status: JsonSchema>(about: &str) -> Value {
 
 /// Schema of a whole object from a type with `spec` and perhaps `status`.
 fn of_whole<Type: JsonSchema>(about: &str) -> Value {
-    let schema = structural::of::<Type>();
+    let mut schema = structural::of::<Type>();
+    // What Rust takes for a missing field need not be written into objects.
+    structural::without_defaults(&mut schema);
     whole(about, schema["properties"].clone())
 }
 

@@ -127,6 +127,20 @@ fn plain_default(map: &mut Map<String, Value>) {
     }
 }
 
+/// Removes every default of a schema.
+pub(super) fn without_defaults(schema: &mut Value) {
+    let Value::Object(map) = schema else { return };
+    map.remove("default");
+    if let Some(Value::Object(properties)) = map.get_mut("properties") {
+        properties.values_mut().for_each(without_defaults);
+    }
+    for inner in ["items", "additionalProperties"] {
+        if let Some(sub) = map.get_mut(inner) {
+            without_defaults(sub);
+        }
+    }
+}
+
 /// JSON as YAML: block style, every text in double quotes as JSON writes it, so nothing depends on YAML's guesses.
 pub(super) fn yaml(value: &Value) -> String {
     let mut out = String::from("# Generated from the types in src/api by `rayfleet crds`. Do not edit.\n");

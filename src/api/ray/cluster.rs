@@ -36,6 +36,7 @@ pub struct RayCluster {
 /// What a RayCluster should be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["headGroupSpec"]))]
 pub struct RayClusterSpec {
     /// How changes of templates reach running pods.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,23 +61,22 @@ pub struct RayClusterSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_in_tree_autoscaling: Option<bool>,
     /// State of the head outside the head.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "open_object")]
     pub gcs_fault_tolerance_options: Option<Value>,
     /// Collectors for the history server.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "open_object")]
     pub history_server_options: Option<Value>,
     /// NetworkPolicies of the cluster.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "open_object")]
     pub network_policy: Option<Value>,
     /// mTLS between nodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "open_object")]
     pub tls_options: Option<Value>,
     /// The head.
-    #[schemars(required)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_group_spec: Option<HeadGroupSpec>,
     /// Version of Ray in the images.
@@ -137,7 +137,7 @@ pub struct AutoscalerOptions {
     #[schemars(extend("enum" = ["Default", "Aggressive", "Conservative"]))]
     pub upscaling_mode: Option<String>,
     /// Environment of its container.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "open_list")]
     pub env: Option<Vec<Value>>,
     /// The rest.
@@ -148,13 +148,13 @@ pub struct AutoscalerOptions {
 /// The head group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["template"]))]
 pub struct HeadGroupSpec {
     /// Template of the head pod.
-    #[schemars(required)]
     #[serde(default)]
     pub template: PodTemplate,
     /// Base of the head Service.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "open_object")]
     pub head_service: Option<Value>,
     /// An Ingress for the dashboard.
@@ -180,12 +180,12 @@ pub struct HeadGroupSpec {
 /// A group of equal workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["groupName", "minReplicas", "maxReplicas", "template"]))]
 pub struct WorkerGroupSpec {
     /// Deletes the group's pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     /// Name of the group.
-    #[schemars(required)]
     #[serde(default)]
     pub group_name: String,
     /// Wanted replicas.
@@ -194,11 +194,11 @@ pub struct WorkerGroupSpec {
     pub replicas: Option<i32>,
     /// Lower bound of replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(required, extend("default" = 0))]
+    #[schemars(extend("default" = 0))]
     pub min_replicas: Option<i32>,
     /// Upper bound of replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(required, extend("default" = i32::MAX))]
+    #[schemars(extend("default" = i32::MAX))]
     pub max_replicas: Option<i32>,
     /// Seconds after which an idle worker goes (autoscaler v2).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -217,7 +217,6 @@ pub struct WorkerGroupSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ray_start_params: Option<Texts>,
     /// Template of one worker pod.
-    #[schemars(required)]
     #[serde(default)]
     pub template: PodTemplate,
     /// Which pods go now.
@@ -252,19 +251,19 @@ pub struct RayClusterStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// CPU of all wanted pods, quantity.
-    #[serde(rename = "desiredCPU", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "desiredCPU", default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub desired_cpu: Option<Value>,
     /// Memory of all wanted pods, quantity.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub desired_memory: Option<Value>,
     /// GPUs of all wanted pods, quantity.
-    #[serde(rename = "desiredGPU", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "desiredGPU", default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub desired_gpu: Option<Value>,
     /// TPUs of all wanted pods, quantity.
-    #[serde(rename = "desiredTPU", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "desiredTPU", default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub desired_tpu: Option<Value>,
     /// When this was written, RFC 3339.
@@ -334,25 +333,24 @@ pub struct HeadInfo {
 /// `metav1.Condition` as KubeRay writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["type", "status", "reason", "message", "lastTransitionTime"]))]
 pub struct ClusterCondition {
     /// Type.
-    #[schemars(required)]
     #[serde(default)]
     pub r#type: String,
     /// `True`, `False` or `Unknown`.
-    #[schemars(required, extend("enum" = ["True", "False", "Unknown"]))]
+    #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
     #[serde(default)]
     pub status: String,
     /// One word.
-    #[schemars(required, extend("pattern" = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "minLength" = 1, "maxLength" = 1024))]
+    #[schemars(extend("pattern" = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "minLength" = 1, "maxLength" = 1024))]
     #[serde(default)]
     pub reason: String,
     /// A sentence; may be empty.
-    #[schemars(required)]
     #[serde(default)]
     pub message: String,
     /// RFC 3339.
-    #[schemars(required, extend("format" = "date-time"))]
+    #[schemars(extend("format" = "date-time"))]
     #[serde(default)]
     pub last_transition_time: String,
     /// The rest.

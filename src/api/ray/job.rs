@@ -163,14 +163,14 @@ pub struct DeletionPolicy {
 
 /// One rule.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("required" = ["condition", "policy"]))]
 pub struct DeletionRule {
     /// What is deleted.
     #[serde(default)]
-    #[schemars(required, extend("enum" = ["DeleteCluster", "DeleteWorkers", "DeleteSelf", "DeleteNone"]))]
+    #[schemars(extend("enum" = ["DeleteCluster", "DeleteWorkers", "DeleteSelf", "DeleteNone"]))]
     pub policy: String,
     /// When.
     #[serde(default)]
-    #[schemars(required)]
     pub condition: DeletionCondition,
     /// The rest.
     #[serde(flatten)]
