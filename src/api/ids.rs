@@ -35,6 +35,27 @@ name_type!(/// UID of one incarnation of an object.
 name_type!(/// The identity of a root object that survives the loss of the hub (`sharding.md` 1.5): the UID it had when first bound.
     RootId);
 
+impl RootId {
+    /// 0 ..= 255: the top 8 bits of FNV-1a-64 of the root id.
+    pub fn bucket(&self) -> u8 {
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        for byte in self.0.bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        (hash >> 56) as u8
+    }
+
+    /// The unit of a member with `units` units that owns this root object from `Admitted` on (`sharding.md` 1.1).
+    pub fn member_unit(&self, member: &str, units: u32) -> Arc<str> {
+        member_unit(member, u32::from(self.bucket()) * units / 256)
+    }
+}
+
+/// Name of a member's unit: `m-eu-0`.
+pub fn member_unit(member: &str, index: u32) -> Arc<str> {
+    format!("m-{member}-{index}").into()
+}
+
 /// A Kubernetes cluster that we talk to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Cluster {
@@ -127,5 +148,19 @@ impl Version {
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_pinned() {
+        // FNV-1a-64 of the empty text and of "a" are published test vectors.
+        assert_eq!(RootId::from("").bucket(), 0xcb);
+        assert_eq!(RootId::from("a").bucket(), 0xaf);
+        assert_eq!(&*RootId::from("a").member_unit("eu", 4), "m-eu-2");
+        assert_eq!(&*RootId::from("").member_unit("eu", 1), "m-eu-0");
     }
 }

@@ -11,7 +11,7 @@ pub mod ray;
 pub mod time;
 pub mod wire;
 
-pub use ids::{Cluster, Id, Key, MemberName, RootId, Uid, Version};
+pub use ids::{Cluster, Id, Key, MemberName, RootId, Uid, Version, member_unit};
 pub use kind::Kind;
 pub use quantity::Quantity;
 pub use time::Time;

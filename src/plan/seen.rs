@@ -17,6 +17,8 @@ pub struct Seen<'a> {
     pub hub: &'a Tables,
     /// The member that the key or its `Placement` is on; `None` for keys that are not bound.
     pub member: Option<Member<'a>>,
+    /// Members that cannot be talked to, and why in words (`Presence::Refused`).
+    pub refused: &'a BTreeMap<MemberName, String>,
     /// All members whose tables this replica holds (it owns a unit of them).
     pub members: &'a BTreeMap<MemberName, Tables>,
     /// Answers of Ray dashboards.

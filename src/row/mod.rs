@@ -4,6 +4,8 @@
 mod decode;
 mod facts;
 mod requests;
+mod shapes;
+mod stream;
 mod table;
 
 pub use decode::{DecodeError, decode};
@@ -12,6 +14,7 @@ pub use facts::{
     ServicePort, Taint, Toleration,
 };
 pub use requests::{Demand, PodDemand, pod_requests};
+pub use stream::{ListPage, WatchLine, decode_line, decode_list};
 pub use table::{Table, TableChange, Tables};
 
 use std::collections::BTreeMap;

@@ -13,22 +13,22 @@ use crate::api::quantity::{Quantity, QuantityError};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodDemand {
-    containers: Option<Vec<ContainerDemand>>,
-    init_containers: Option<Vec<ContainerDemand>>,
-    overhead: Option<BTreeMap<Arc<str>, Value>>,
-    resources: Option<Asked>,
+    pub(super) containers: Option<Vec<ContainerDemand>>,
+    pub(super) init_containers: Option<Vec<ContainerDemand>>,
+    pub(super) overhead: Option<BTreeMap<Arc<str>, Value>>,
+    pub(super) resources: Option<Asked>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ContainerDemand {
+pub(super) struct ContainerDemand {
     restart_policy: Option<Arc<str>>,
     resources: Option<Asked>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Asked {
+pub(super) struct Asked {
     requests: Option<BTreeMap<Arc<str>, Value>>,
     limits: Option<BTreeMap<Arc<str>, Value>>,
 }

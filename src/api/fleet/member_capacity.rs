@@ -39,6 +39,12 @@ pub struct MemberCapacitySpec {
     pub allocatable: ResourceList,
     /// Sum of requests of all pods on nodes.
     pub used: ResourceList,
+    /// What overcommit counts as promised (specs/volcano.md 3.5): minResources of Inqueue PodGroups, and of running ones
+    /// what their pods have not taken.
+    pub reserved: ResourceList,
+    /// Pods that admitted gangs have yet to bring; equal ones together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub promised: Vec<super::GangPods>,
     /// Nodes, equal ones together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub node_classes: Vec<NodeClass>,
@@ -55,6 +61,12 @@ pub struct SchedulerPicture {
     pub installed: bool,
     /// A PodGroup stays without any phase for too long: no sign of life.
     pub silent: bool,
+    /// `proportion` or `capacity`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub queue_plugin: String,
+    /// The capacity plugin works on a tree of queues (`enableHierarchy`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub hierarchy: bool,
     /// Factor of the overcommit plugin; empty = plugin off.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub overcommit_factor: String,
@@ -92,9 +104,15 @@ pub struct QueuePicture {
     /// minResources of Inqueue PodGroups beyond what their pods have allocated.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub inqueue: ResourceList,
+    /// What its running gangs use beyond their minResources: enqueue does not count it (specs/volcano.md 3.3).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub elastic: ResourceList,
     /// Requests of all the queue's pods, also of those that wait (proportion's `request`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requested: ResourceList,
+    /// PodGroups in it; proportion shares among queues that have one.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub pod_groups: i32,
     /// PodGroups that wait ahead.
     #[serde(skip_serializing_if = "is_zero")]
     pub pending: i32,

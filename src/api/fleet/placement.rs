@@ -117,6 +117,9 @@ pub struct PlacementStatus {
     /// The sentence that says what it waits for, or why the member was chosen.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// When verdicts and message were last written, RFC 3339.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub decided_at: String,
     /// Place in its queue while `Waiting`: 1 = next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<u32>,
@@ -153,6 +156,30 @@ pub struct GangPods {
     pub count: i32,
     /// Requests of one pod: resource → quantity.
     pub requests: BTreeMap<String, String>,
+    /// Labels that a node must have (`spec.nodeSelector` of the pod).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that it tolerates.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<GangToleration>,
+}
+
+/// A toleration as a pod has it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GangToleration {
+    /// Key of the taint; empty with `Exists` = all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// `Equal` (also where empty) or `Exists`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub operator: String,
+    /// Value to equal.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// Effect; empty = all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub effect: String,
 }
 
 /// Verdict for one member (`placement.md` section 2).

@@ -8,6 +8,7 @@ mod builtin;
 pub mod cause;
 pub mod crd;
 mod create;
+pub mod defaults;
 mod definitions;
 mod delete;
 pub mod discovery;

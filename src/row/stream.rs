@@ -1,0 +1,244 @@
+//! From the bytes of a list and of a watch's lines to rows. One object that does not decode never stops the others.
+//! Must not know who asked for them.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Row;
+use super::decode::{DecodeError, decode, parse_borrowed};
+use super::shapes::{Borrowed, Metadata, or_default};
+use crate::api::{Id, Kind, Uid, Version};
+
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListPage {
+    /// Objects that decode.
+    pub rows: Vec<Row>,
+    /// Those that do not: which, as far as it can be read, and why.
+    pub quarantined: Vec<(Id, String)>,
+    /// Version of the list.
+    pub version: Version,
+    /// Where the next page begins; `None` on the last one.
+    pub next: Option<String>,
+}
+
+/// One line of a watch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchLine {
+    /// A new object.
+    Added(Box<Row>),
+    /// A new version of an object.
+    Modified(Box<Row>),
+    /// The object is gone.
+    Deleted {
+        /// Which.
+        id: Id,
+        /// Which incarnation.
+        uid: Uid,
+        /// Version of the deletion.
+        version: Version,
+    },
+    /// Everything up to this version was sent.
+    Bookmark(Version),
+    /// The server ends the watch: HTTP-like code, reason, message.
+    Error {
+        /// 410 = the version asked for is too old.
+        code: u16,
+        /// `Expired`, …
+        reason: String,
+        /// A sentence of the server.
+        message: String,
+    },
+    /// An object that does not decode.
+    Quarantined {
+        /// Which, as far as it can be read.
+        id: Id,
+        /// Its version; 0 where that cannot be read either.
+        version: Version,
+        /// Why.
+        error: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct WireList<'a> {
+    #[serde(default)]
+    metadata: WireListMeta,
+    #[serde(borrow, default, deserialize_with = "or_default")]
+    items: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireListMeta {
+    #[serde(deserialize_with = "or_default")]
+    resource_version: String,
+    #[serde(deserialize_with = "or_default")]
+    r#continue: String,
+}
+
+#[derive(Deserialize)]
+struct WireLine<'a> {
+    #[serde(borrow, rename = "type")]
+    what: Borrowed<'a>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireStatus {
+    #[serde(deserialize_with = "or_default")]
+    code: u16,
+    #[serde(deserialize_with = "or_default")]
+    reason: String,
+    #[serde(deserialize_with = "or_default")]
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct WireMeta {
+    #[serde(default, deserialize_with = "or_default")]
+    metadata: Metadata,
+}
+
+/// Enough of an object to say which one it is, even where the rest of its metadata has wrong types.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireName<'a> {
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireNameMeta<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    namespace: Option<&'a RawValue>,
+    #[serde(borrow)]
+    resource_version: Option<&'a RawValue>,
+}
+
+/// Decodes one page of a list of `kind`. Fails only where the list as a whole is none.
+pub fn decode_list(kind: Kind, json: &[u8]) -> Result<ListPage, DecodeError> {
+    let list: WireList<'_> = parse_borrowed(json)?;
+    let version = Version::parse(&list.metadata.resource_version)
+        .ok_or_else(|| DecodeError(format!("list of {kind}: metadata.resourceVersion is no number")))?;
+    let (mut rows, mut quarantined) = (Vec::with_capacity(list.items.len()), Vec::new());
+    for item in list.items {
+        match decode(kind, item.get().as_bytes()) {
+            Ok(row) => rows.push(row),
+            Err(error) => {
+                let (id, _) = which(kind, item.get());
+                let error = format!("{id}: {error}");
+                quarantined.push((id, error));
+            }
+        }
+    }
+    let next = Some(list.metadata.r#continue).filter(|token| !token.is_empty());
+    Ok(ListPage { rows, quarantined, version, next })
+}
+
+/// Decodes one line of a watch of `kind`. Fails only where the line as a whole is none.
+pub fn decode_line(kind: Kind, json: &[u8]) -> Result<WatchLine, DecodeError> {
+    let line: WireLine<'_> = parse_borrowed(json)?;
+    let object = line.object.get();
+    Ok(match &*line.what.0 {
+        "ADDED" | "MODIFIED" => match decode(kind, object.as_bytes()) {
+            Ok(row) if line.what.0 == "ADDED" => WatchLine::Added(Box::new(row)),
+            Ok(row) => WatchLine::Modified(Box::new(row)),
+            Err(error) => quarantined(kind, object, &error),
+        },
+        "DELETED" => match parse_borrowed::<WireMeta>(object.as_bytes()) {
+            Ok(WireMeta { metadata: m }) if !m.name.is_empty() => match Version::parse(&m.resource_version) {
+                Some(version) => WatchLine::Deleted {
+                    id: Id { kind, namespace: m.namespace, name: m.name },
+                    uid: Uid(m.uid),
+                    version,
+                },
+                None => quarantined(kind, object, &DecodeError("metadata.resourceVersion is no number".to_owned())),
+            },
+            Ok(_) => quarantined(kind, object, &DecodeError("metadata.name is missing".to_owned())),
+            Err(error) => quarantined(kind, object, &error),
+        },
+        "BOOKMARK" => {
+            let (_, version) = which(kind, object);
+            if version == Version(0) {
+                return Err(DecodeError(format!("bookmark of {kind}: metadata.resourceVersion is no number")));
+            }
+            WatchLine::Bookmark(version)
+        }
+        "ERROR" => {
+            let status: WireStatus = parse_borrowed(object.as_bytes())?;
+            WatchLine::Error { code: status.code, reason: status.reason, message: status.message }
+        }
+        _ => return Err(DecodeError(format!("watch of {kind}: a line of an unknown type"))),
+    })
+}
+
+fn quarantined(kind: Kind, object: &str, error: &DecodeError) -> WatchLine {
+    let (id, version) = which(kind, object);
+    let error = format!("{id}: {error}");
+    WatchLine::Quarantined { id, version, error }
+}
+
+/// Identity and version of an object, as far as they can be read.
+fn which(kind: Kind, object: &str) -> (Id, Version) {
+    fn text(raw: Option<&RawValue>) -> Cow<'_, str> {
+        raw.and_then(|raw| serde_json::from_str::<Borrowed<'_>>(raw.get()).ok()).unwrap_or_default().0
+    }
+    let metadata = serde_json::from_str::<WireName<'_>>(object).unwrap_or_default().metadata;
+    let meta: WireNameMeta<'_> = metadata.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    let version = Version::parse(&text(meta.resource_version)).unwrap_or_default();
+    (Id::new(kind, &*text(meta.namespace), &*text(meta.name)), version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bad_item_does_not_spoil_a_list() {
+        let json = br#"{"metadata":{"resourceVersion":"70","continue":"abc"},"items":[
+            {"metadata":{"name":"a","namespace":"n","uid":"1","resourceVersion":"7"}},
+            {"metadata":{"name":"b","namespace":"n","uid":"2","resourceVersion":"8"},"status":{"active":"many"}}]}"#;
+        let page = decode_list(Kind::Job, json).unwrap();
+        assert_eq!(page.rows.len(), 1);
+        assert_eq!(page.quarantined[0].0, Id::new(Kind::Job, "n", "b"));
+        assert_eq!(page.quarantined[0].1, "Job n/b: status.active: expected i32");
+        assert_eq!((page.version, page.next.as_deref()), (Version(70), Some("abc")));
+        let empty = decode_list(Kind::Job, br#"{"metadata":{"resourceVersion":"7"},"items":null}"#).unwrap();
+        assert!(empty.rows.is_empty() && empty.next.is_none());
+        assert!(decode_list(Kind::Job, br#"{"kind":"Status"}"#).is_err());
+        assert!(decode_list(Kind::Job, b"<html>").is_err());
+    }
+
+    #[test]
+    fn lines_of_a_watch_are_told_apart() {
+        let line = |what: &str, object: &str| {
+            decode_line(Kind::Pod, format!(r#"{{"type":"{what}","object":{object}}}"#).as_bytes())
+        };
+        let pod = r#"{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"9"}}"#;
+        assert!(matches!(line("ADDED", pod), Ok(WatchLine::Added(_))));
+        assert!(matches!(line("MODIFIED", pod), Ok(WatchLine::Modified(_))));
+        let gone = WatchLine::Deleted { id: Id::new(Kind::Pod, "n", "p"), uid: "u".into(), version: Version(9) };
+        assert_eq!(line("DELETED", pod), Ok(gone));
+        assert_eq!(line("BOOKMARK", r#"{"metadata":{"resourceVersion":"12"}}"#), Ok(WatchLine::Bookmark(Version(12))));
+        let status = r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
+        let error = WatchLine::Error { code: 410, reason: "Expired".into(), message: "too old".into() };
+        assert_eq!(line("ERROR", status), Ok(error));
+        let bad = r#"{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"10"},"spec":{"nodeName":7}}"#;
+        let quarantined = WatchLine::Quarantined {
+            id: Id::new(Kind::Pod, "n", "p"),
+            version: Version(10),
+            error: "Pod n/p: spec.nodeName: expected a string".into(),
+        };
+        assert_eq!(line("MODIFIED", bad), Ok(quarantined));
+        assert!(line("SOMETHING", pod).is_err());
+        assert!(decode_line(Kind::Pod, b"{\"type\":\"ADDED\"").is_err());
+    }
+}

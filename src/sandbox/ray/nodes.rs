@@ -1,0 +1,506 @@
+//! The driver of real pods: starts and ends their processes, carries out their probes, tells what happened.
+//! Must not decide anything about pods: phases and restarts are the caller's.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use tokio::process::Command;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use super::install::{self, RayMissing};
+use super::names::{Backend, Names, Place, place};
+use super::order::SUBCOMMAND;
+use super::pod::{self, ContainerPlan, Machine, PodDirs, PodStart, Refusal};
+use super::ports::{PodPorts, PortPool, RayNode};
+use super::run_dir::RunDir;
+use super::{Isolation, container, strings, text};
+use crate::api::{Time, Uid};
+
+/// How real pods are run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The virtual environment with Ray.
+    pub venv: PathBuf,
+    /// Where logs are kept; the sandbox's directory.
+    pub workdir: PathBuf,
+    /// The `rayfleet` binary, which is also the small parent of each container.
+    pub runner: PathBuf,
+    /// Bound of each Ray node's object store, in bytes.
+    pub object_store_bytes: u64,
+    /// Whether workers forward what their tasks print.
+    pub log_monitor: bool,
+    /// Ray nodes that start at the same time: their start is bound by the processor.
+    pub starts_at_once: usize,
+    /// Whether volumes may be mounted where the machine allows it. Without, a pod with volumes is refused as on other machines.
+    pub mounts: bool,
+}
+
+impl Settings {
+    /// For a small machine: 100 MiB of objects a node (Ray's minimum is 75), two nodes starting at a time.
+    pub fn new(venv: impl Into<PathBuf>, workdir: impl Into<PathBuf>) -> Self {
+        Self {
+            venv: venv.into(),
+            workdir: workdir.into(),
+            // This program, also when its file has been replaced meanwhile.
+            runner: "/proc/self/exe".into(),
+            object_store_bytes: 100 * 1024 * 1024,
+            log_monitor: true,
+            starts_at_once: 2,
+            mounts: true,
+        }
+    }
+}
+
+/// Why there can be no real pods here.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No Ray, or another one.
+    #[error(transparent)]
+    Ray(#[from] RayMissing),
+    /// Files cannot be written.
+    #[error("cannot prepare the sandbox's directories: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Something that happened to a pod's processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodEvent {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Which incarnation.
+    pub uid: Uid,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub pod: String,
+    /// When.
+    pub at: Time,
+    /// What.
+    pub change: Change,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A container's processes run. Not yet ready, unless it has no probes.
+    Running {
+        /// Which container; init containers have names of their own.
+        container: String,
+        /// `rayfleet://…`, new for each start.
+        container_id: String,
+    },
+    /// A container's startup probe succeeded, or it has none.
+    Started {
+        /// Which container.
+        container: String,
+    },
+    /// Its readiness probe changed its mind.
+    Ready {
+        /// Which container.
+        container: String,
+        /// Whether Services should lead to it.
+        ready: bool,
+    },
+    /// A container and all that it had started have ended. It stays so until [`RealPods::restart`].
+    Terminated {
+        /// Which container.
+        container: String,
+        /// 128 + signal for a signal.
+        exit_code: i32,
+        /// The signal, if any.
+        signal: Option<i32>,
+        /// `Completed`, `Error` or `StartError`.
+        reason: &'static str,
+        /// More, when there is more to say.
+        message: String,
+        /// When it ran; none if it never did.
+        started_at: Option<Time>,
+    },
+    /// A container is about to be ended because its liveness or startup probe failed; `Terminated` follows.
+    Unhealthy {
+        /// Which container.
+        container: String,
+        /// What the probe said.
+        message: String,
+    },
+    /// Nothing of the pod is left: the answer to [`RealPods::stop`].
+    Gone,
+}
+
+/// All pods with real processes, of all clusters of a sandbox. Cheap to clone.
+#[derive(Clone)]
+pub struct RealPods {
+    shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) machine: Machine,
+    run: RunDir,
+    events: mpsc::UnboundedSender<PodEvent>,
+    state: Mutex<State>,
+    /// See [`Settings::starts_at_once`].
+    pub(super) starting: Arc<Semaphore>,
+}
+
+struct State {
+    pool: PortPool,
+    names: Names,
+    pods: BTreeMap<(String, Uid), Running>,
+    written: BTreeMap<String, BTreeMap<String, u16>>,
+    number: u64,
+}
+
+struct Running {
+    place: Place,
+    ports: PodPorts,
+    number: u64,
+    stop: watch::Sender<Option<Duration>>,
+    restarts: BTreeMap<String, mpsc::UnboundedSender<Duration>>,
+    logs: PathBuf,
+    /// Starts of each container so far.
+    attempts: BTreeMap<String, u32>,
+}
+
+/// What the tasks of one pod share.
+pub(super) struct PodTask {
+    pub(super) shared: Arc<Shared>,
+    pub(super) place: Place,
+    pub(super) uid: Uid,
+    pub(super) node: Option<RayNode>,
+    pub(super) ports: PodPorts,
+    pub(super) dir: PathBuf,
+    pub(super) stop: watch::Receiver<Option<Duration>>,
+}
+
+impl RealPods {
+    /// Checks Ray and the machine. Events come out of the receiver, in order for each pod.
+    pub async fn open(settings: Settings) -> Result<(Self, mpsc::UnboundedReceiver<PodEvent>), OpenError> {
+        let venv = install::find(&settings.venv)?;
+        let run = RunDir::make()?;
+        let python = run.path().join("py");
+        std::fs::create_dir_all(&python)?;
+        std::fs::create_dir_all(run.path().join("names"))?;
+        std::fs::create_dir_all(&settings.workdir)?;
+        std::fs::write(python.join("rayfleet_node.py"), include_str!("python/rayfleet_node.py"))?;
+        std::fs::write(python.join("sitecustomize.py"), include_str!("python/sitecustomize.py"))?;
+        let isolation = if settings.mounts {
+            try_isolation(&settings.runner, run.path()).await?
+        } else {
+            Isolation::None { why: "it is turned off".into() }
+        };
+        let machine = Machine {
+            venv,
+            python,
+            isolation,
+            passed_on: passed_on(),
+            object_store_bytes: settings.object_store_bytes,
+            log_monitor: settings.log_monitor,
+        };
+        let (events, receiver) = mpsc::unbounded_channel();
+        let state = State {
+            pool: PortPool::new(std::process::id()),
+            names: Names::default(),
+            pods: BTreeMap::new(),
+            written: BTreeMap::new(),
+            number: 0,
+        };
+        let starting = Arc::new(Semaphore::new(settings.starts_at_once));
+        let shared = Shared { settings, machine, run, events, state: Mutex::new(state), starting };
+        Ok((Self { shared: Arc::new(shared) }, receiver))
+    }
+
+    /// Whether volumes can be mounted here; for the sandbox's first lines.
+    pub fn isolation(&self) -> &Isolation {
+        &self.shared.machine.isolation
+    }
+
+    /// Starts a pod: its init containers one after the other, then the others together. A pod that is already there is
+    /// left as it is.
+    pub fn start(&self, start: PodStart) -> Result<(), Refusal> {
+        let place = place(&start.cluster, &start.pod);
+        let uid = Uid::from(text(&start.pod["metadata"]["uid"]));
+        let key = (start.cluster.clone(), uid.clone());
+        let node = RayNode::of(&start.pod);
+        let mut state = self.shared.state();
+        if state.pods.contains_key(&key) {
+            return Ok(());
+        }
+        let ports = state.pool.take_for(&start.pod, node.as_ref()).ok_or(Refusal::NoPorts)?;
+        state.number += 1;
+        let number = state.number;
+        let dir = self.shared.run.path().join(number.to_string());
+        let planned = self
+            .shared
+            .dirs(&dir, &start.cluster)
+            .map_err(|e| Refusal::Io(e.to_string()))
+            .and_then(|dirs| pod::plan(&start, &self.shared.machine, &dirs, node.as_ref(), &ports));
+        let plans = match planned {
+            Ok(plans) => plans,
+            Err(refusal) => {
+                state.pool.give_back(&ports);
+                drop(std::fs::remove_dir_all(&dir));
+                return Err(refusal);
+            }
+        };
+        let (stop, stopped) = watch::channel(None);
+        let (restarts, waiting): (BTreeMap<_, _>, BTreeMap<_, _>) = plans
+            .iter()
+            .map(|plan| {
+                let (sender, receiver) = mpsc::unbounded_channel();
+                ((plan.name.clone(), sender), (plan.name.clone(), receiver))
+            })
+            .unzip();
+        let logs =
+            self.shared.settings.workdir.join("logs").join(&place.0).join(format!("{}_{}_{uid}", place.1, place.2));
+        let running = Running {
+            place: place.clone(),
+            ports: ports.clone(),
+            number,
+            stop,
+            restarts,
+            logs,
+            attempts: BTreeMap::new(),
+        };
+        let labels = strings(&start.pod["metadata"]["labels"]);
+        let backend = Backend { labels, ip: start.ip.clone(), ports: ports.clone(), ready: false, number };
+        state.names.pod_added(place.clone(), backend);
+        state.pods.insert(key.clone(), running);
+        self.shared.write_names(&mut state, &place.0);
+        drop(state);
+        let task = PodTask { shared: Arc::clone(&self.shared), place, uid, node, ports, dir, stop: stopped };
+        tokio::spawn(run_pod(task, plans, waiting));
+        Ok(())
+    }
+
+    /// Starts an ended container once more, after a delay (the back-off is the caller's).
+    pub fn restart(&self, cluster: &str, uid: &Uid, container: &str, after: Duration) {
+        let state = self.shared.state();
+        let sender = state.pods.get(&(cluster.to_owned(), uid.clone())).and_then(|p| p.restarts.get(container));
+        if let Some(sender) = sender {
+            // A pod that is ending listens no more.
+            let _ = sender.send(after);
+        }
+    }
+
+    /// Ends a pod: SIGTERM to each container's main process, after `grace` SIGKILL to whatever is left. May be called again
+    /// with less grace. [`Change::Gone`] follows. False: there is no such pod, and none will be told gone.
+    pub fn stop(&self, cluster: &str, uid: &Uid, grace: Duration) -> bool {
+        let mut state = self.shared.state();
+        let Some(pod) = state.pods.get(&(cluster.to_owned(), uid.clone())) else { return false };
+        pod.stop.send_replace(Some(grace));
+        let place = pod.place.clone();
+        state.names.pod_ready(&place, false);
+        self.shared.write_names(&mut state, cluster);
+        true
+    }
+
+    /// A Service was created or changed.
+    pub fn service_changed(&self, cluster: &str, service: &Value) {
+        let mut state = self.shared.state();
+        state.names.service_changed(cluster, service);
+        self.shared.write_names(&mut state, cluster);
+    }
+
+    /// A Service is gone.
+    pub fn service_gone(&self, cluster: &str, namespace: &str, name: &str) {
+        let mut state = self.shared.state();
+        state.names.service_gone(cluster, namespace, name);
+        self.shared.write_names(&mut state, cluster);
+    }
+
+    /// Where a port (name or number) of a Service really is.
+    pub fn service_address(&self, cluster: &str, namespace: &str, name: &str, port: &str) -> Option<SocketAddr> {
+        self.shared.state().names.service_port(cluster, namespace, name, port).map(loopback)
+    }
+
+    /// Where a port (name or number) of a pod really is.
+    pub fn pod_address(&self, cluster: &str, namespace: &str, pod: &str, port: &str) -> Option<SocketAddr> {
+        self.shared.state().names.pod_port(&(cluster.into(), namespace.into(), pod.into()), port).map(loopback)
+    }
+
+    /// The file with a container's output: of its newest start, or of the one before. None if it never started.
+    pub fn log_path(
+        &self,
+        cluster: &str,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        previous: bool,
+    ) -> Option<PathBuf> {
+        let state = self.shared.state();
+        let place = (cluster.to_owned(), namespace.to_owned(), pod.to_owned());
+        let pod = state.pods.values().filter(|p| p.place == place).max_by_key(|p| p.number)?;
+        let attempts = pod.attempts.get(container)?.checked_sub(u32::from(previous))?;
+        (attempts > 0).then(|| log_file(&pod.logs, container, attempts))
+    }
+
+    /// Ends all pods, and waits until nothing of them is left.
+    pub async fn shutdown(&self, grace: Duration) {
+        let keys: Vec<(String, Uid)> = self.shared.state().pods.keys().cloned().collect();
+        for (cluster, uid) in keys {
+            self.stop(&cluster, &uid, grace);
+        }
+        while !self.shared.state().pods.is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.shared.run.remove();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dirs(&self, dir: &Path, cluster: &str) -> std::io::Result<PodDirs> {
+        let names = self.run.path().join("names").join(format!("{cluster}.json"));
+        let at = |name: &str| dir.join(name);
+        let dirs = PodDirs { temp: at("t"), volumes: at("v"), home: at("h"), root: at("r"), names };
+        for made in [&dirs.temp.join("ray"), &dirs.volumes, &dirs.home, &dirs.root] {
+            std::fs::create_dir_all(made)?;
+        }
+        Ok(dirs)
+    }
+
+    /// Tells the pods of a cluster which names there are, if that has changed.
+    fn write_names(&self, state: &mut State, cluster: &str) {
+        let names = state.names.of_cluster(cluster);
+        if state.written.get(cluster) == Some(&names) {
+            return;
+        }
+        let at = self.run.path().join("names").join(format!("{cluster}.json"));
+        let text = serde_json::to_string(&names).expect("names are plain data");
+        // Replaced in one step: pods read it at any time.
+        let new = at.with_extension("new");
+        if let Err(e) = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &at)) {
+            tracing::error!(cluster, error = %e, "names of Services could not be written: pods of this cluster will not find each other");
+            return;
+        }
+        state.written.insert(cluster.to_owned(), names);
+    }
+
+    /// `host:port` of a cluster as an address that programs without our names understand.
+    pub(super) fn real_address(&self, task: &PodTask, address: &str) -> Option<String> {
+        let (host, port) = address.rsplit_once(':')?;
+        let port: u16 = port.parse().ok()?;
+        if matches!(host, "127.0.0.1" | "localhost") {
+            return task.ports.real.get(&port).map(|real| format!("127.0.0.1:{real}"));
+        }
+        let mut parts = host.split('.');
+        let service = parts.next()?;
+        let namespace = parts.next().unwrap_or(&task.place.1);
+        let names = self.state().names.of_cluster(&task.place.0);
+        names.get(&format!("{service}.{namespace}:{port}")).map(|real| format!("127.0.0.1:{real}"))
+    }
+}
+
+impl PodTask {
+    pub(super) fn tell(&self, change: Change) {
+        let (cluster, namespace, pod) = self.place.clone();
+        if let Change::Ready { ready, container } = &change {
+            // Services lead to a Ray node when it is ready; a pod of several counts by its Ray node, else by any.
+            if self.node.as_ref().is_none_or(|n| n.container == *container) {
+                let mut state = self.shared.state();
+                state.names.pod_ready(&self.place, *ready);
+                self.shared.write_names(&mut state, &cluster);
+            }
+        }
+        // Nobody listens while the sandbox ends.
+        let _ = self.shared.events.send(PodEvent { cluster, uid: self.uid.clone(), namespace, pod, at: now(), change });
+    }
+
+    /// Counts one more start of a container: its number, and the file for its output.
+    pub(super) fn next_attempt(&self, container: &str) -> std::io::Result<(u32, PathBuf)> {
+        let mut state = self.shared.state();
+        let pod = state.pods.get_mut(&(self.place.0.clone(), self.uid.clone()));
+        let pod = pod.expect("a pod is in the table until its task has ended");
+        let attempt = pod.attempts.entry(container.to_owned()).or_insert(0);
+        *attempt += 1;
+        let log = log_file(&pod.logs, container, *attempt);
+        let attempt = *attempt;
+        drop(state);
+        std::fs::create_dir_all(log.parent().expect("a log file has a directory"))?;
+        std::fs::File::create(&log)?;
+        Ok((attempt, log))
+    }
+}
+
+/// The life of one pod, from its first init container until nothing is left of it.
+async fn run_pod(
+    task: PodTask,
+    plans: Vec<ContainerPlan>,
+    mut waiting: BTreeMap<String, mpsc::UnboundedReceiver<Duration>>,
+) {
+    let task = Arc::new(task);
+    let (init, main): (Vec<_>, Vec<_>) = plans.into_iter().partition(|p| p.init);
+    let mut go_on = true;
+    for plan in init {
+        let orders = waiting.remove(&plan.name).expect("every container has its channel");
+        go_on = go_on && container::run_until_done(&task, plan, orders).await;
+    }
+    if go_on {
+        let containers: Vec<_> = main
+            .into_iter()
+            .map(|plan| {
+                let orders = waiting.remove(&plan.name).expect("every container has its channel");
+                let task = Arc::clone(&task);
+                tokio::spawn(async move { container::run_until_stopped(&task, plan, orders).await })
+            })
+            .collect();
+        for container in containers {
+            if let Err(e) = container.await {
+                tracing::error!(pod = %task.place.2, error = %e, "the task of a container failed");
+            }
+        }
+    }
+    let mut state = task.shared.state();
+    let key = (task.place.0.clone(), task.uid.clone());
+    if let Some(pod) = state.pods.remove(&key) {
+        state.pool.give_back(&pod.ports);
+        state.names.pod_gone(&pod.place, pod.number);
+        task.shared.write_names(&mut state, &task.place.0);
+    }
+    drop(state);
+    if let Err(e) = std::fs::remove_dir_all(&task.dir) {
+        tracing::warn!(path = %task.dir.display(), error = %e, "the files of a pod could not be removed");
+    }
+    task.tell(Change::Gone);
+}
+
+async fn try_isolation(runner: &Path, run: &Path) -> std::io::Result<Isolation> {
+    let mut why = String::new();
+    for (how, isolation) in [("try", Isolation::Mounts), ("try-user", Isolation::UserAndMounts)] {
+        let dir = run.join(how);
+        let tried = Command::new(runner).args([SUBCOMMAND, how]).arg(&dir).output().await?;
+        if tried.status.success() {
+            return Ok(isolation);
+        }
+        why = String::from_utf8_lossy(&tried.stderr).trim().trim_start_matches("rayfleet: ").to_owned();
+    }
+    Ok(Isolation::None { why })
+}
+
+/// How pip reaches its registry is a matter of the machine, not of a pod's manifest.
+fn passed_on() -> BTreeMap<String, String> {
+    let wanted = |name: &str| name.starts_with("PIP_") || matches!(name, "SSL_CERT_FILE" | "REQUESTS_CA_BUNDLE" | "TZ");
+    std::env::vars().filter(|(name, _)| wanted(name)).collect()
+}
+
+fn log_file(logs: &Path, container: &str, attempt: u32) -> PathBuf {
+    logs.join(container).join(format!("{}.log", attempt - 1))
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// This driver's clock.
+pub(super) fn now() -> Time {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Time(since.as_millis() as i64)
+}
