@@ -9,6 +9,6 @@ fn main() -> ExitCode {
     // Before everything else, since it needs a process with one thread.
     match args.split_first() {
         Some((first, rest)) if first == order::SUBCOMMAND => runner::run(rest),
-        _ => ExitCode::SUCCESS,
+        _ => rayfleet::cli::main(),
     }
 }

@@ -1,0 +1,163 @@
+//! The hub as commands reach it: which kubeconfig, context and namespace, and plain reads and writes of objects.
+//! Must not know what the objects mean.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use serde_json::Value;
+
+use crate::api::wire::{Method, Reply, Request};
+use crate::api::{Cluster, Id, Kind};
+use crate::shell::client::{Client, SendError};
+use crate::shell::kubeconfig::{hub_config, hub_config_source};
+use crate::shell::lanes::Lane;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Options that say where the hub is.
+#[derive(Args, Debug)]
+pub(crate) struct Access {
+    /// Kubeconfig of the hub (default: KUBECONFIG, ~/.kube/config, or the pod's service account)
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Hub")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context in that kubeconfig (default: its current one)
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Hub")]
+    pub(crate) context: Option<String>,
+    /// Namespace of the objects (default: the context's)
+    #[arg(short, long, global = true, value_name = "NAME", help_heading = "Hub")]
+    pub(crate) namespace: Option<String>,
+}
+
+/// The hub, and the namespace that commands work in.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    client: Client,
+    /// Namespace of objects that name none.
+    pub(crate) namespace: String,
+    source: String,
+}
+
+impl Access {
+    /// A client of the hub, not yet connected.
+    pub(crate) async fn hub(&self) -> Result<Hub> {
+        let source = hub_config_source(self.kubeconfig.as_deref());
+        let config = hub_config(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::new(Cluster::Hub, config).with_context(|| source.clone())?;
+        Ok(Hub { client, namespace, source })
+    }
+}
+
+/// An answer of the hub that is no success.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {message}")]
+pub(crate) struct Refusal {
+    /// HTTP status.
+    pub(crate) status: u16,
+    what: String,
+    message: String,
+}
+
+impl Hub {
+    /// The object; `None` where there is none of that name.
+    pub(crate) async fn get(&self, id: &Id) -> Result<Option<Value>> {
+        let reply = self.send(&Request::get(id.path())).await?;
+        match reply.status {
+            404 if !is_missing_kind(&reply) => Ok(None),
+            404 => bail!(
+                "the hub does not serve {}: install the definitions first (rayfleet crds | kubectl apply --server-side -f -)",
+                id.kind.plural()
+            ),
+            _ => Ok(Some(body(&reply, &id.to_string())?)),
+        }
+    }
+
+    /// All objects of a kind; in one namespace where `namespace` is given.
+    pub(crate) async fn list(&self, kind: Kind, namespace: Option<&str>) -> Result<Vec<Value>> {
+        let reply = self.send(&Request::get(kind.collection_path(namespace))).await?;
+        if reply.status == 404 {
+            bail!(
+                "the hub does not serve {}: install the definitions first (rayfleet crds | kubectl apply --server-side -f -)",
+                kind.plural()
+            );
+        }
+        let mut list = body(&reply, kind.plural())?;
+        Ok(match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        })
+    }
+
+    /// Creates an object; unknown fields are an error. Returns it as it is now, and the hub's warnings.
+    pub(crate) async fn create(&self, id: &Id, object: &Value) -> Result<(Value, Vec<String>)> {
+        let namespace = (!id.namespace.is_empty()).then_some(&*id.namespace);
+        let path = format!("{}?fieldValidation=Strict", id.kind.collection_path(namespace));
+        self.write(Method::Post, path, id, object).await
+    }
+
+    /// Puts an object in place of the one that has its resourceVersion.
+    pub(crate) async fn replace(&self, id: &Id, object: &Value) -> Result<(Value, Vec<String>)> {
+        self.write(Method::Put, format!("{}?fieldValidation=Strict", id.path()), id, object).await
+    }
+
+    async fn write(&self, method: Method, path: String, id: &Id, object: &Value) -> Result<(Value, Vec<String>)> {
+        let bytes = Arc::from(object.to_string().as_bytes());
+        let reply = self.send(&Request::new(method, path, "application/json", bytes)).await?;
+        let object = body(&reply, &id.to_string())?;
+        let warnings =
+            reply.headers.iter().filter(|(name, _)| name == "warning").map(|(_, text)| warning(text)).collect();
+        Ok((object, warnings))
+    }
+
+    async fn send(&self, request: &Request) -> Result<Reply> {
+        self.client.send(Lane::Effects, request, LIMIT).await.map_err(|e| match e {
+            SendError::NotSent(why) => anyhow!("{why} ({}: {})", "kubeconfig", self.source),
+            SendError::NoAnswer(why) => anyhow!("{why}; whether it was carried out is not known"),
+        })
+    }
+}
+
+/// The API server's own "no such path", as opposed to "no object of that name".
+fn is_missing_kind(reply: &Reply) -> bool {
+    let status: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    status["details"]["name"].as_str().unwrap_or("").is_empty()
+}
+
+fn body(reply: &Reply, what: &str) -> Result<Value> {
+    let body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    if reply.is_success() {
+        return Ok(body);
+    }
+    let message = match (reply.status, body["message"].as_str()) {
+        (401, _) => "the hub does not accept the kubeconfig's credentials".to_owned(),
+        (_, Some(message)) => message.to_owned(),
+        (status, None) => format!("the hub answered {status}"),
+    };
+    Err(Refusal { status: reply.status, what: what.to_owned(), message }.into())
+}
+
+/// The text of a `Warning` header: `299 - "text"`.
+fn warning(header: &str) -> String {
+    header.split_once('"').map_or(header, |(_, rest)| rest.strip_suffix('"').unwrap_or(rest)).replace("\\\"", "\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_header_gives_its_text() {
+        assert_eq!(warning("299 - \"unknown field \\\"spec.x\\\"\""), "unknown field \"spec.x\"");
+    }
+
+    #[test]
+    fn a_refusal_says_what_and_why() {
+        let reply = Reply { status: 409, headers: vec![], body: Arc::from(*b"{\"message\":\"it exists\"}") };
+        let error = body(&reply, "RayJob a/b").unwrap_err();
+        assert_eq!(error.to_string(), "RayJob a/b: it exists");
+        assert_eq!(error.downcast_ref::<Refusal>().map(|r| r.status), Some(409));
+    }
+}
