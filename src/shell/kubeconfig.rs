@@ -19,6 +19,11 @@ pub enum KubeconfigRefusal {
     /// It is too large.
     #[error("the kubeconfig has {0} bytes; at most {KUBECONFIG_BYTES_MAX} are read")]
     TooLarge(usize),
+    /// None is found.
+    #[error(
+        "no kubeconfig names the hub: give --kubeconfig FILE or set KUBECONFIG (and this is no pod with a service account)"
+    )]
+    Missing,
     /// It does not parse, or names what it does not hold.
     #[error("the kubeconfig is not usable: {0}")]
     Unusable(String),
@@ -80,12 +85,7 @@ pub async fn hub_config(file: Option<&Path>, context: Option<&str>) -> Result<Co
         },
     };
     let Some(kubeconfig) = kubeconfig else {
-        return Config::incluster().map(|c| tuned(c, false)).map_err(|_| {
-            KubeconfigRefusal::Unusable(
-                "there is none: give --kubeconfig FILE or set KUBECONFIG (and this is no pod with a service account)"
-                    .into(),
-            )
-        });
+        return Config::incluster().map(|c| tuned(c, false)).map_err(|_| KubeconfigRefusal::Missing);
     };
     let (cluster, _) = used_names(&kubeconfig, context)?;
     let proxied = kubeconfig
