@@ -38,11 +38,7 @@ name_type!(/// The identity of a root object that survives the loss of the hub (
 impl RootId {
     /// 0 ..= 255: the top 8 bits of FNV-1a-64 of the root id.
     pub fn bucket(&self) -> u8 {
-        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-        for byte in self.0.bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        (hash >> 56) as u8
+        shards::bucket(&self.0)
     }
 
     /// The unit of a member with `units` units that owns this root object from `Admitted` on (`sharding.md` 1.1).
