@@ -2,6 +2,8 @@
 //! shell should do, in order. Same inputs, same effects, bit for bit.
 //! Must not know clients, clocks, tasks.
 
+pub mod request;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -120,6 +122,9 @@ pub enum Effect {
     /// A member is known by this spec from now on: read its kubeconfig Secret, build its client, answer with
     /// `Input::Cluster`. `None`: its `MemberCluster` is gone.
     Member(MemberName, Option<Box<MemberClusterSpec>>),
+    /// An object carries this epoch of this unit, higher than ours: the unit's record must be read again
+    /// (`sharding.md` 2.9). Answer with `Input::Unit`: lost, or held with an epoch above it.
+    Doubt(Arc<str>, u64),
     /// Write an Event, as far as the limits allow.
     Record(Note),
     /// Call again with `Input::Tick` at this time at the latest. The latest one counts.

@@ -14,7 +14,7 @@ pub use facts::{
     ServicePort, Taint, Toleration,
 };
 pub use requests::{Demand, PodDemand, pod_requests};
-pub use stream::{ListPage, WatchLine, decode_line, decode_list};
+pub use stream::{ListPage, WatchLine, decode_line, decode_list, decode_status};
 pub use table::{Table, TableChange, Tables};
 
 use std::collections::BTreeMap;

@@ -91,6 +91,8 @@ struct WireLine<'a> {
 #[serde(default)]
 struct WireStatus {
     #[serde(deserialize_with = "or_default")]
+    kind: String,
+    #[serde(deserialize_with = "or_default")]
     code: u16,
     #[serde(deserialize_with = "or_default")]
     reason: String,
@@ -178,6 +180,12 @@ pub fn decode_line(kind: Kind, json: &[u8]) -> Result<WatchLine, DecodeError> {
         }
         _ => return Err(DecodeError(format!("watch of {kind}: a line of an unknown type"))),
     })
+}
+
+/// Reason and message of a Status object, if the bytes are one.
+pub fn decode_status(json: &[u8]) -> Option<(String, String)> {
+    let status: WireStatus = serde_json::from_slice(json).ok()?;
+    (status.kind == "Status").then_some((status.reason, status.message))
 }
 
 fn quarantined(kind: Kind, object: &str, error: &DecodeError) -> WatchLine {

@@ -43,6 +43,11 @@ pub enum TableChange {
         /// Version that did not decode.
         version: Version,
     },
+    /// The server does not serve the kind (404 to a list begun at `begun`, and it never did before): no rows, but known.
+    Unserved {
+        /// When the list request was sent.
+        begun: Time,
+    },
     /// The watch or list fails since `since`; rows stay and age.
     Silent {
         /// First failure of the present streak.
@@ -62,6 +67,8 @@ pub struct Table {
     pub version: Version,
     /// When the list behind the present rows was begun; `None` before the first.
     pub listed: Option<Time>,
+    /// The server does not serve the kind, found by a list begun then.
+    pub unserved: Option<Time>,
     /// Last sign of life.
     pub heard: Time,
     /// Failing since, and why.
@@ -190,6 +197,7 @@ impl Tables {
                 table.quarantined = quarantined.into_iter().map(|(id, e)| ((id.namespace, id.name), e)).collect();
                 table.version = version;
                 table.listed = Some(begun);
+                table.unserved = None;
             }
             TableChange::Upsert(row) => {
                 let key = (row.id.namespace.clone(), row.id.name.clone());
@@ -226,6 +234,9 @@ impl Tables {
                 let table = self.tables.entry(kind).or_default();
                 table.version = table.version.max(version);
                 table.quarantined.insert((id.namespace, id.name), error);
+            }
+            TableChange::Unserved { begun } => {
+                self.tables.entry(kind).or_default().unserved = Some(begun);
             }
             TableChange::Silent { .. } => {}
         }

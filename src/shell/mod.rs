@@ -6,6 +6,7 @@ pub mod client;
 pub mod clock;
 pub mod doors;
 pub mod events;
+pub mod informer;
 pub mod kubeconfig;
 pub mod lanes;
 pub mod lines;
