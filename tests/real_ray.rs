@@ -1,12 +1,18 @@
 //! Real Ray behind pods that are written as KubeRay writes them. Needs the environment of `make ray` (or the one that
 //! RAYFLEET_RAY names); without it each test says so in a line and ends.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test says what it sees, and fails by panicking"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rayfleet::api::Uid;
@@ -15,11 +21,12 @@ use rayfleet::sandbox::ray::nodes::{Change, PodEvent, RealPods, Settings};
 use rayfleet::sandbox::ray::pod::{PodStart, Refusal};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Two cores start one Ray at a time.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-const PATIENCE: Duration = Duration::from_secs(180);
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+const PATIENCE: Duration = Duration::from_mins(3);
 const FQDN: &str = "train-head-svc.ml.svc.cluster.local";
 
 fn venv() -> Option<PathBuf> {
@@ -213,6 +220,7 @@ fn alive(processes: &BTreeMap<u32, String>) -> Vec<String> {
     processes.iter().filter(same).map(|(pid, _)| format!("{pid} {}", name(pid))).collect()
 }
 
+#[expect(clippy::disallowed_methods, reason = "the kernel tells nobody but the parent that a process has ended")]
 fn all_gone(processes: &BTreeMap<u32, String>, within: Duration) {
     let end = Instant::now() + within;
     while !alive(processes).is_empty() {
@@ -243,7 +251,7 @@ fn exposed(processes: &BTreeMap<u32, String>) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs_on_real_ray_and_nothing_is_left_when_its_pods_end() {
     let Some(venv) = venv() else { return };
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = ONE_AT_A_TIME.lock().await;
     let workdir = tempfile::tempdir().unwrap();
     let (pods, mut events) = RealPods::open(settings(venv, workdir.path())).await.unwrap();
     println!("isolation: {:?}", pods.isolation());
@@ -326,7 +334,7 @@ fn nothing_survives_a_sandbox_that_is_killed() {
     if venv().is_none() {
         return;
     }
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = ONE_AT_A_TIME.blocking_lock();
     let workdir = tempfile::tempdir().unwrap();
     let mut holder = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "hold_a_sandbox", "--ignored", "--nocapture"])

@@ -19,7 +19,7 @@ use super::probe::{self, Probe, Question};
 use crate::api::Time;
 
 /// The longest that a Ray node keeps others from starting, and that a container waits for its head before it looks itself.
-const LONGEST_START: Duration = Duration::from_secs(60);
+const LONGEST_START: Duration = Duration::from_mins(1);
 /// A container that fails its liveness probe has the grace that Kubernetes gives by default.
 const LIVENESS_GRACE: Duration = Duration::from_secs(30);
 const NOT_STARTED: i32 = 128;
@@ -273,11 +273,11 @@ type Verdicts = mpsc::UnboundedSender<Verdict>;
 /// Carries out a container's probes until it is aborted. Verdicts that nobody hears are lost on purpose.
 async fn ask_all(plan: ContainerPlan, order: Order, runner: PathBuf, verdicts: Verdicts) {
     let asker = Asker { order, runner };
-    if let Some(startup) = &plan.startup {
-        if let Err(why) = asker.first_success(startup).await {
-            let _ = verdicts.send(Verdict::Failed(format!("Startup probe failed: {why}")));
-            return;
-        }
+    if let Some(startup) = &plan.startup
+        && let Err(why) = asker.first_success(startup).await
+    {
+        let _ = verdicts.send(Verdict::Failed(format!("Startup probe failed: {why}")));
+        return;
     }
     let _ = verdicts.send(Verdict::Started);
     let readiness = async {
@@ -317,10 +317,8 @@ impl Asker {
         sleep(probe.delay).await;
         let (mut ready, mut successes, mut failures) = (false, 0, 0);
         loop {
-            match self.ask(probe).await {
-                Ok(()) => (successes, failures) = (successes + 1, 0),
-                Err(_) => (successes, failures) = (0, failures + 1),
-            }
+            let good = self.ask(probe).await.is_ok();
+            (successes, failures) = if good { (successes + 1, 0) } else { (0, failures + 1) };
             let now_ready = if ready { failures < probe.failures } else { successes >= probe.successes };
             if now_ready != ready {
                 ready = now_ready;

@@ -56,8 +56,8 @@ pub fn find(venv: &Path) -> Result<PathBuf, RayMissing> {
 }
 
 fn version(packages: &Path) -> Option<String> {
-    let names = fs::read_dir(packages).ok()?.filter_map(|e| e.ok()?.file_name().into_string().ok());
-    names.filter_map(|n| Some(n.strip_prefix("ray-")?.strip_suffix(".dist-info")?.to_owned())).next()
+    let mut names = fs::read_dir(packages).ok()?.filter_map(|e| e.ok()?.file_name().into_string().ok());
+    names.find_map(|n| Some(n.strip_prefix("ray-")?.strip_suffix(".dist-info")?.to_owned()))
 }
 
 #[cfg(test)]

@@ -480,7 +480,7 @@ async fn try_isolation(runner: &Path, run: &Path) -> std::io::Result<Isolation> 
         if tried.status.success() {
             return Ok(isolation);
         }
-        why = String::from_utf8_lossy(&tried.stderr).trim().trim_start_matches("rayfleet: ").to_owned();
+        why = String::from_utf8_lossy(&tried.stderr).trim().replacen("rayfleet: ", "", 1);
     }
     Ok(Isolation::None { why })
 }

@@ -114,7 +114,10 @@ impl PodStart {
             let key = path.strip_prefix(&format!("metadata.{map}['"))?.strip_suffix("']")?;
             Some(text(&meta[map][key]).to_owned())
         };
-        let all = |map: &str| super::strings(&meta[map]).iter().map(|(k, v)| format!("{k}={v:?}\n")).collect();
+        let all = |map: &str| {
+            let lines: Vec<String> = super::strings(&meta[map]).iter().map(|(k, v)| format!("{k}={v:?}\n")).collect();
+            lines.concat()
+        };
         match path {
             "metadata.name" | "metadata.namespace" | "metadata.uid" => Some(text(&meta[&path[9..]]).to_owned()),
             "metadata.labels" | "metadata.annotations" => Some(all(&path[9..])),

@@ -142,7 +142,7 @@ pub async fn get(get: &Get) -> Result<(), String> {
         let mut stream = TcpStream::connect(("127.0.0.1", get.real)).await?;
         let mut request = format!("GET {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", get.path);
         for (name, value) in &get.headers {
-            request.push_str(&format!("{name}: {value}\r\n"));
+            request.extend([name, ": ", value, "\r\n"]);
         }
         request.push_str("\r\n");
         stream.write_all(request.as_bytes()).await?;

@@ -13,7 +13,6 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
@@ -64,7 +63,7 @@ fn hold() -> ExitCode {
     report(&Report::Started { pid: main.as_raw() });
 
     // Held while children are counted and killed, and while one is taken off the list: no signal meets a reused number.
-    let reaping = Arc::new(Mutex::new(Reaping { main: Some(main), status: None }));
+    let reaping = Arc::new(Mutex::new(Reaping { main: Some(main), status: None, kill_all: false }));
     let listening = Arc::clone(&reaping);
     thread::spawn(move || listen(&listening));
     while reap_one(&reaping) {}
@@ -79,6 +78,8 @@ struct Reaping {
     /// The main process until it has been reaped.
     main: Option<Pid>,
     status: Option<ExitStatus>,
+    /// The main process has ended, or the sandbox says so: whatever becomes a child from now on is killed.
+    kill_all: bool,
 }
 
 fn start(order: &Order, line: &str) -> io::Result<Child> {
@@ -105,14 +106,13 @@ fn reap_one(reaping: &Mutex<Reaping>) -> bool {
     }
     let mut state = reaping.lock().unwrap_or_else(PoisonError::into_inner);
     let ended = waitpid(None, Some(WaitPidFlag::WNOHANG));
-    if let Some((pid, status)) = ended.ok().and_then(exit_of) {
-        if state.main == Some(pid) {
-            state.main = None;
-            state.status = Some(status);
-        }
+    if let Some((pid, status)) = ended.ok().and_then(exit_of)
+        && state.main == Some(pid)
+    {
+        (state.main, state.status, state.kill_all) = (None, Some(status), true);
     }
-    if state.main.is_none() {
-        // Killing children only, again after each that ended: what they leave behind becomes a child in turn.
+    if state.kill_all {
+        // Children only, and again after each that ended: what it left behind is a child now.
         kill_children();
     }
     true
@@ -141,13 +141,9 @@ fn listen(reaping: &Mutex<Reaping>) {
             Err(_) => break,
         }
     }
-    loop {
-        let state = reaping.lock().unwrap_or_else(PoisonError::into_inner);
-        kill_children();
-        drop(state);
-        // The other thread ends this process when none is left.
-        thread::sleep(Duration::from_millis(20));
-    }
+    let mut state = reaping.lock().unwrap_or_else(PoisonError::into_inner);
+    state.kill_all = true;
+    kill_children();
 }
 
 /// SIGKILL for every direct child. The caller holds the lock on reaping, so none of the numbers can be another's.
