@@ -13,12 +13,14 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rayfleet::api::Uid;
 use rayfleet::sandbox::ray::install;
-use rayfleet::sandbox::ray::nodes::{Change, PodEvent, RealPods, Settings};
+use rayfleet::sandbox::ray::nodes::{RealPods, Settings, Told};
 use rayfleet::sandbox::ray::pod::{PodStart, Refusal};
+use rayfleet::sandbox::world::container::{Change, Order};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Mutex;
@@ -157,18 +159,18 @@ fn start(cluster: &str, pod: Value) -> PodStart {
 
 /// Waits for an event; those before it are kept in order.
 async fn until(
-    events: &mut UnboundedReceiver<PodEvent>,
-    seen: &mut Vec<PodEvent>,
+    events: &mut UnboundedReceiver<Told>,
+    seen: &mut Vec<Told>,
     what: &str,
-    wanted: impl Fn(&PodEvent) -> bool,
-) -> PodEvent {
+    wanted: impl Fn(&Told) -> bool,
+) -> Told {
     if let Some(event) = seen.iter().find(|e| wanted(e)) {
         return event.clone();
     }
     let wait = async {
         loop {
             let event = events.recv().await.expect("the sandbox holds the other end");
-            println!("  {:?} {} {}: {:?}", event.at, event.cluster, event.pod, event.change);
+            println!("  {:?} {} {}: {:?}", event.event.at, event.cluster, event.pod, event.event.change);
             seen.push(event.clone());
             if wanted(&event) {
                 return event;
@@ -269,20 +271,20 @@ async fn a_job_runs_on_real_ray_and_nothing_is_left_when_its_pods_end() {
     pods.start(start("us", head())).unwrap();
 
     let ready = |cluster: &'static str, pod: &'static str| {
-        move |e: &PodEvent| {
-            e.cluster == cluster && e.pod == pod && matches!(e.change, Change::Ready { ready: true, .. })
+        move |e: &Told| {
+            e.cluster == cluster && e.pod == pod && matches!(e.event.change, Change::Ready { ready: true, .. })
         }
     };
     until(&mut events, &mut seen, "the worker is ready", ready("eu", "train-worker")).await;
     until(&mut events, &mut seen, "the other member's head is ready", ready("us", "train-head")).await;
     pods.start(start("eu", submitter())).unwrap();
     let done = until(&mut events, &mut seen, "the submitter has ended", |e| {
-        e.pod == "train-submit" && matches!(e.change, Change::Terminated { .. })
+        e.pod == "train-submit" && matches!(e.event.change, Change::Terminated { .. })
     });
     let done = done.await;
     let log =
         fs::read_to_string(pods.log_path("eu", "ml", "train-submit", "ray-job-submitter", false).unwrap()).unwrap();
-    assert!(matches!(done.change, Change::Terminated { exit_code: 0, reason: "Completed", .. }), "{done:?}\n{log}");
+    assert!(matches!(done.event.change, Change::Terminated { exit_code: 0, .. }), "{done:?}\n{log}");
     assert!(log.contains("ran on train-worker as mounted"), "{log}");
     assert!(log.contains("task speaks"), "{log}");
 
@@ -292,12 +294,33 @@ async fn a_job_runs_on_real_ray_and_nothing_is_left_when_its_pods_end() {
     let other = pods.service_address("us", "ml", "train-head-svc", "8265").unwrap();
     assert_eq!(get(other, "/api/jobs/").await, json!([]));
 
+    // A worker that loses its main process ends as a whole, and joins again when it is started again.
+    let lost = below(std::process::id()).into_keys().filter(|pid| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
+        line.contains("ray start --address=")
+    });
+    for pid in lost {
+        let killed = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+    seen.clear();
+    until(&mut events, &mut seen, "the worker has ended", |e| {
+        e.pod == "train-worker" && matches!(e.event.change, Change::Terminated { exit_code: 137, .. })
+    })
+    .await;
+    pods.restart("eu", &Uid::from("uid-train-worker"), "ray-worker", Duration::ZERO);
+    until(&mut events, &mut seen, "the worker is back", ready("eu", "train-worker")).await;
+    let nodes = get(dashboard, "/nodes?view=summary").await;
+    let states = nodes["data"]["summary"].as_array().unwrap().iter().map(|n| n["raylet"]["state"].as_str().unwrap());
+    assert_eq!(states.filter(|s| *s == "ALIVE").count(), 2, "{nodes}");
+
     let mine = below(std::process::id());
     assert!(mine.len() > 20, "{mine:?}");
     assert_eq!(exposed(&mine), Vec::<String>::new());
     let began = Instant::now();
     assert!(pods.stop("eu", &Uid::from("uid-train-worker"), Duration::from_secs(30)));
-    until(&mut events, &mut seen, "the worker is gone", |e| e.pod == "train-worker" && e.change == Change::Gone).await;
+    until(&mut events, &mut seen, "the worker is gone", |e| e.pod == "train-worker" && e.event.change == Change::Gone)
+        .await;
     println!("the worker was gone after {:?}", began.elapsed());
     assert_eq!(pods.log_path("eu", "ml", "train-worker", "ray-worker", false), None);
     pods.shutdown(Duration::from_secs(5)).await;
@@ -322,7 +345,7 @@ async fn hold_a_sandbox() {
     pods.start(start("eu", named("leaver", json!({}), json!({"containers": [leaver]})))).unwrap();
     let mut seen = Vec::new();
     until(&mut events, &mut seen, "the head is ready", |e| {
-        e.pod == "train-head" && matches!(e.change, Change::Ready { ready: true, .. })
+        e.pod == "train-head" && matches!(e.event.change, Change::Ready { ready: true, .. })
     })
     .await;
     println!("\nholding");
@@ -367,19 +390,21 @@ async fn a_pod_waits_for_its_config_map_restarts_by_order_and_keeps_its_logs() {
             "volumeMounts": [{"name": "g", "mountPath": "/etc/greeting"}, {"name": "e", "mountPath": "/shared"}]}],
             "volumes": [{"name": "g", "configMap": {"name": "code", "items": [{"key": "script", "path": "text"}]}}, {"name": "e", "emptyDir": {}}]}),
     );
-    let mut given = start("eu", pod);
-    given.config_maps.clear();
-    let missing = Refusal::Missing { kind: "ConfigMap", name: "code".into() };
-    assert_eq!(pods.start(given.clone()), Err(missing));
-    given.config_maps.insert("code".into(), json!({"data": {"script": "hello"}}));
+    let order = Order::Start { pod: Arc::new(pod), ip: "10.0.0.9".into(), host_ip: "10.0.0.1".into() };
+    let mut seen = Vec::new();
+    pods.obey("eu", &order, |_, _, _| None);
+    let refused = until(&mut events, &mut seen, "a refusal", |_| true).await.event.change;
+    let message = "ConfigMap code not found".to_owned();
+    assert_eq!(refused, Change::Refused { reason: "CreateContainerConfigError".into(), message, again: true });
+    pods.obey("eu", &order, |_, _, _| Some(json!({"data": {"script": "hello"}})));
     if !pods.isolation().allowed() {
-        assert!(matches!(pods.start(given), Err(Refusal::NoNamespaces { .. })));
+        seen.clear();
+        let refused = until(&mut events, &mut seen, "a refusal", |_| true).await.event.change;
+        assert!(matches!(refused, Change::Refused { again: false, .. }), "{refused:?}");
         return;
     }
-    pods.start(given).unwrap();
     let ended =
-        |code: i32| move |e: &PodEvent| matches!(e.change, Change::Terminated { exit_code, .. } if exit_code == code);
-    let mut seen = Vec::new();
+        |code: i32| move |e: &Told| matches!(e.event.change, Change::Terminated { exit_code, .. } if exit_code == code);
     until(&mut events, &mut seen, "the first end", ended(3)).await;
     pods.restart("eu", &Uid::from("uid-small"), "c", Duration::ZERO);
     until(&mut events, &mut seen, "the second end", ended(0)).await;

@@ -12,11 +12,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::nodes::{Change, PodTask, now};
+use super::nodes::PodTask;
 use super::order::{Order, Report, SUBCOMMAND, TERMINATE};
 use super::pod::ContainerPlan;
 use super::probe::{self, Probe, Question};
-use crate::api::Time;
+use crate::sandbox::world::container::Change;
 
 /// The longest that a Ray node keeps others from starting, and that a container waits for its head before it looks itself.
 const LONGEST_START: Duration = Duration::from_mins(1);
@@ -73,13 +73,7 @@ async fn run_once(task: &PodTask, plan: &ContainerPlan) -> Option<i32> {
     let started = match start(task, plan) {
         Ok(started) => started,
         Err(e) => {
-            task.tell(terminated(
-                plan,
-                NOT_STARTED,
-                None,
-                Some(format!("the container could not be started: {e}")),
-                None,
-            ));
+            task.tell(terminated(plan, NOT_STARTED, Some(format!("the container could not be started: {e}"))));
             return Some(NOT_STARTED);
         }
     };
@@ -174,12 +168,11 @@ async fn follow(task: &PodTask, plan: &ContainerPlan, started: Started) -> i32 {
     let (verdicts, mut said) = mpsc::unbounded_channel();
     let mut probes: Vec<JoinHandle<()>> = Vec::new();
     let mut stop = task.stop.clone();
-    let (mut since, mut grace, mut deadline) = (None, None::<Duration>, None::<Instant>);
+    let (mut grace, mut deadline) = (None::<Duration>, None::<Instant>);
     let ended = loop {
         tokio::select! {
             line = reports.next_line() => match line.ok().flatten().and_then(|l| serde_json::from_str(&l).ok()) {
                 Some(Report::Started { .. }) => {
-                    since = Some(now());
                     task.tell(Change::Running { container: plan.name.clone(), container_id: id.clone() });
                     if plan.init {
                         // Ready is what an init container is when it has ended; it has no probes.
@@ -188,9 +181,9 @@ async fn follow(task: &PodTask, plan: &ContainerPlan, started: Started) -> i32 {
                     let asking = ask_all(plan.clone(), order.clone(), task.shared.settings.runner.clone(), verdicts.clone());
                     probes.push(tokio::spawn(asking));
                 }
-                Some(Report::Ended { code, signal, failure }) => break (code, signal, failure),
+                Some(Report::Ended { code, failure, .. }) => break (code, failure),
                 // Killed from outside: what the container's main process was told then is to die with it.
-                None => break (137, Some(9), Some("the container's parent process was killed".to_owned())),
+                None => break (137, Some("the container's parent process was killed".to_owned())),
             },
             Some(verdict) = said.recv() => match verdict {
                 Verdict::Started => task.tell(Change::Started { container: plan.name.clone() }),
@@ -225,8 +218,8 @@ async fn follow(task: &PodTask, plan: &ContainerPlan, started: Started) -> i32 {
     if let Err(e) = child.wait().await {
         tracing::warn!(container = %plan.name, error = %e, "the end of a container's parent could not be waited for");
     }
-    let (code, signal, failure) = ended;
-    task.tell(terminated(plan, code, signal, failure, since));
+    let (code, failure) = ended;
+    task.tell(terminated(plan, code, failure));
     code
 }
 
@@ -245,20 +238,14 @@ async fn say(input: &mut Option<ChildStdin>, line: &str) {
     }
 }
 
-fn terminated(
-    plan: &ContainerPlan,
-    exit_code: i32,
-    signal: Option<i32>,
-    failure: Option<String>,
-    started_at: Option<Time>,
-) -> Change {
+fn terminated(plan: &ContainerPlan, exit_code: i32, failure: Option<String>) -> Change {
     let reason = match (&failure, exit_code) {
         (Some(_), NOT_STARTED) => "StartError",
         (_, 0) => "Completed",
         _ => "Error",
     };
-    let message = failure.unwrap_or_default();
-    Change::Terminated { container: plan.name.clone(), exit_code, signal, reason, message, started_at }
+    let (container, message) = (plan.name.clone(), failure.unwrap_or_default());
+    Change::Terminated { container, exit_code, reason: reason.to_owned(), message }
 }
 
 /// What a container's probes say.

@@ -87,10 +87,13 @@ impl Names {
         }
     }
 
-    /// The loopback port behind a port (name or number) of a Service.
+    /// The loopback port behind a port of a Service: by name or number, or empty for its only one.
     pub fn service_port(&self, cluster: &str, namespace: &str, name: &str, port: &str) -> Option<u16> {
         let service = self.services.get(&(cluster.into(), namespace.into(), name.into()))?;
-        let target = service.ports.iter().find(|p| p.name == port || p.number.to_string() == port)?;
+        let target = match &service.ports[..] {
+            [only] if port.is_empty() => only,
+            ports => ports.iter().find(|p| p.name == port || p.number.to_string() == port)?,
+        };
         self.backends(cluster, namespace, service).find_map(|pod| pod.ports.of(&target.target))
     }
 

@@ -1,13 +1,13 @@
 //! The driver of real pods: starts and ends their processes, carries out their probes, tells what happened.
 //! Must not decide anything about pods: phases and restarts are the caller's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -18,7 +18,8 @@ use super::pod::{self, ContainerPlan, Machine, PodDirs, PodStart, Refusal};
 use super::ports::{PodPorts, PortPool, RayNode};
 use super::run_dir::RunDir;
 use super::{Isolation, container, strings, text};
-use crate::api::{Time, Uid};
+use crate::api::{Kind, Time, Uid};
+use crate::sandbox::world::container::{Change, Order, PodEvent};
 
 /// How real pods are run.
 #[derive(Clone, Debug)]
@@ -66,69 +67,17 @@ pub enum OpenError {
     Io(#[from] std::io::Error),
 }
 
-/// Something that happened to a pod's processes.
+/// Something that happened to a pod's processes, and whose they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodEvent {
+pub struct Told {
     /// The cluster's name.
     pub cluster: String,
-    /// Which incarnation.
-    pub uid: Uid,
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub pod: String,
-    /// When.
-    pub at: Time,
-    /// What.
-    pub change: Change,
-}
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A container's processes run. Not yet ready, unless it has no probes.
-    Running {
-        /// Which container; init containers have names of their own.
-        container: String,
-        /// `rayfleet://…`, new for each start.
-        container_id: String,
-    },
-    /// A container's startup probe succeeded, or it has none.
-    Started {
-        /// Which container.
-        container: String,
-    },
-    /// Its readiness probe changed its mind.
-    Ready {
-        /// Which container.
-        container: String,
-        /// Whether Services should lead to it.
-        ready: bool,
-    },
-    /// A container and all that it had started have ended. It stays so until [`RealPods::restart`].
-    Terminated {
-        /// Which container.
-        container: String,
-        /// 128 + signal for a signal.
-        exit_code: i32,
-        /// The signal, if any.
-        signal: Option<i32>,
-        /// `Completed`, `Error` or `StartError`.
-        reason: &'static str,
-        /// More, when there is more to say.
-        message: String,
-        /// When it ran; none if it never did.
-        started_at: Option<Time>,
-    },
-    /// A container is about to be ended because its liveness or startup probe failed; `Terminated` follows.
-    Unhealthy {
-        /// Which container.
-        container: String,
-        /// What the probe said.
-        message: String,
-    },
-    /// Nothing of the pod is left: the answer to [`RealPods::stop`].
-    Gone,
+    /// What happened, as its kubelet takes it in.
+    pub event: PodEvent,
 }
 
 /// All pods with real processes, of all clusters of a sandbox. Cheap to clone.
@@ -141,7 +90,7 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) machine: Machine,
     run: RunDir,
-    events: mpsc::UnboundedSender<PodEvent>,
+    events: mpsc::UnboundedSender<Told>,
     state: Mutex<State>,
     /// See [`Settings::starts_at_once`].
     pub(super) starting: Arc<Semaphore>,
@@ -179,7 +128,7 @@ pub(super) struct PodTask {
 
 impl RealPods {
     /// Checks Ray and the machine. Events come out of the receiver, in order for each pod.
-    pub async fn open(settings: Settings) -> Result<(Self, mpsc::UnboundedReceiver<PodEvent>), OpenError> {
+    pub async fn open(settings: Settings) -> Result<(Self, mpsc::UnboundedReceiver<Told>), OpenError> {
         let venv = install::find(&settings.venv)?;
         let run = RunDir::make()?;
         let python = run.path().join("py");
@@ -217,6 +166,48 @@ impl RealPods {
     /// Whether volumes can be mounted here; for the sandbox's first lines.
     pub fn isolation(&self) -> &Isolation {
         &self.shared.machine.isolation
+    }
+
+    /// Carries out what the kubelet of a cluster orders. `find` gives a ConfigMap or Secret by kind, namespace and name; a
+    /// pod that cannot be started is answered with [`Change::Refused`].
+    pub fn obey(&self, cluster: &str, order: &Order, find: impl Fn(Kind, &str, &str) -> Option<Value>) {
+        match order {
+            Order::Start { pod, ip, host_ip } => {
+                let namespace = text(&pod["metadata"]["namespace"]);
+                let (maps, secrets) = pod::needs(pod);
+                let all = |kind, names: BTreeSet<String>| {
+                    names.into_iter().filter_map(|n| Some((n.clone(), find(kind, namespace, &n)?))).collect()
+                };
+                let start = PodStart {
+                    cluster: cluster.to_owned(),
+                    pod: (**pod).clone(),
+                    config_maps: all(Kind::ConfigMap, maps),
+                    secrets: all(Kind::Secret, secrets),
+                    ip: ip.clone(),
+                    host_ip: host_ip.clone(),
+                };
+                if let Err(refusal) = self.start(start) {
+                    let (reason, again) = refusal.reason();
+                    let change = Change::Refused { reason: reason.to_owned(), message: refusal.to_string(), again };
+                    self.tell(cluster, pod, change);
+                }
+            }
+            Order::Restart { uid, container, after } => self.restart(cluster, uid, container, *after),
+            Order::Stop { uid, grace } => {
+                if !self.stop(cluster, uid, *grace) {
+                    // It was refused, or is gone already: whoever waits must hear it all the same.
+                    let nobody = json!({"metadata": {"uid": uid.as_str()}});
+                    self.tell(cluster, &nobody, Change::Gone);
+                }
+            }
+        }
+    }
+
+    fn tell(&self, cluster: &str, pod: &Value, change: Change) {
+        let (cluster, namespace, name) = place(cluster, pod);
+        let event = PodEvent { uid: Uid::from(text(&pod["metadata"]["uid"])), at: now(), change };
+        // Nobody listens while the sandbox ends.
+        let _ = self.shared.events.send(Told { cluster, namespace, pod: name, event });
     }
 
     /// Starts a pod: its init containers one after the other, then the others together. A pod that is already there is
@@ -411,7 +402,8 @@ impl PodTask {
             }
         }
         // Nobody listens while the sandbox ends.
-        let _ = self.shared.events.send(PodEvent { cluster, uid: self.uid.clone(), namespace, pod, at: now(), change });
+        let event = PodEvent { uid: self.uid.clone(), at: now(), change };
+        let _ = self.shared.events.send(Told { cluster, namespace, pod, event });
     }
 
     /// Counts one more start of a container: its number, and the file for its output.

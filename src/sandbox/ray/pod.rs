@@ -66,6 +66,19 @@ pub enum Refusal {
     Io(String),
 }
 
+impl Refusal {
+    /// The reason that a kubelet gives, and whether it tries again.
+    pub fn reason(&self) -> (&'static str, bool) {
+        match self {
+            Refusal::Missing { .. } => ("CreateContainerConfigError", true),
+            Refusal::NoPorts | Refusal::Io(_) => ("CreateContainerError", true),
+            Refusal::Unsupported(_) | Refusal::NoNamespaces { .. } | Refusal::Hides { .. } => {
+                ("CreateContainerError", false)
+            }
+        }
+    }
+}
+
 /// Names of the ConfigMaps and of the Secrets that a pod refers to.
 pub fn needs(pod: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
