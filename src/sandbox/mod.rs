@@ -2,5 +2,6 @@
 //! Shares the wire (`api::wire`) and quantities with the product, never its decisions.
 
 pub mod apiserver;
+pub mod http;
 pub mod ray;
 pub mod world;

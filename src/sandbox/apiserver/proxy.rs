@@ -41,13 +41,15 @@ impl ApiServer {
                 format!("no endpoints available for service \"{name}\""),
             ));
         }
-        let rest = if call.place.rest.is_empty() { "/" } else { &call.place.rest };
-        let query = call.request.target.split_once('?').map(|(_, q)| format!("?{q}")).unwrap_or_default();
+        // As it was sent: Ray's dashboard tells `/api/jobs/` from `/api/jobs`.
+        let sent = call.request.target.split_once("/services/").and_then(|(_, rest)| rest.split_once("/proxy"));
+        let sent = sent.map_or("", |(_, rest)| rest);
+        let slash = if sent.starts_with('/') { "" } else { "/" };
         Ok(Outcome::Answer(Answer::Proxy(ProxyCall {
             namespace: call.place.namespace.clone(),
             service: name.to_owned(),
             port: port.to_owned(),
-            target: format!("{rest}{query}"),
+            target: format!("{slash}{sent}"),
             request: call.request.clone(),
         })))
     }

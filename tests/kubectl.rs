@@ -1,0 +1,259 @@
+//! The sandbox's API server as a person meets it: unmodified kubectl against it. Skipped, with a line, without kubectl.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rayfleet::api::Time;
+use rayfleet::api::wire::{Method, Reply, Request};
+use rayfleet::sandbox::apiserver::{ApiServer, LogCall, Options};
+use rayfleet::sandbox::http::{
+    Access, KubeconfigEntry, Listening, Logs, Nothing, SharedServer, listen, wall_clock, write_kubeconfig,
+};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+use tokio::sync::mpsc::{Receiver, channel};
+
+/// A server, its port, and a kubeconfig in a directory of its own.
+struct Bench {
+    server: Arc<SharedServer>,
+    listening: Listening,
+    dir: tempfile::TempDir,
+}
+
+struct Output {
+    ok: bool,
+    out: String,
+    err: String,
+}
+
+struct TwoLines;
+
+impl Logs for TwoLines {
+    fn open(&self, call: &LogCall, _: Time) -> Result<Receiver<Bytes>, Reply> {
+        let (sender, receiver) = channel(2);
+        let lines = ["first\n", "second\n"];
+        let from = lines.len() - call.tail_lines.unwrap_or(lines.len()).min(lines.len());
+        for line in &lines[from..] {
+            sender.try_send(Bytes::from_static(line.as_bytes())).expect("the channel holds two");
+        }
+        Ok(receiver)
+    }
+}
+
+fn has_kubectl() -> bool {
+    let found = std::process::Command::new("kubectl").args(["version", "--client"]).output();
+    let found = found.is_ok_and(|o| o.status.success());
+    if !found {
+        eprintln!("skipped: no kubectl on this machine");
+    }
+    found
+}
+
+impl Bench {
+    async fn start() -> Self {
+        let server = SharedServer::new(ApiServer::new(Options::default()), wall_clock());
+        let listening =
+            listen(0, server.clone(), Access::token("secret"), Arc::new(Nothing), Arc::new(TwoLines)).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let entry = KubeconfigEntry { name: "hub".into(), url: listening.url(), token: "secret".into() };
+        write_kubeconfig(&dir.path().join("kubeconfig"), &[entry]).unwrap();
+        Self { server, listening, dir }
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("kubeconfig")
+    }
+
+    async fn kubectl(&self, args: &[&str], input: &str) -> Output {
+        kubectl(&self.kubeconfig(), self.dir.path(), args, input).await
+    }
+
+    /// kubectl that must succeed; its standard output.
+    async fn run(&self, args: &[&str], input: &str) -> String {
+        let output = self.kubectl(args, input).await;
+        assert!(output.ok, "kubectl {args:?}\n{}\n{}", output.out, output.err);
+        output.out
+    }
+
+    fn send(&self, method: Method, path: &str, content_type: &str, body: &Value) {
+        let request = Request::new(method, path, content_type, Arc::from(body.to_string().into_bytes()));
+        let reply = self.server.ask(&request);
+        assert!(reply.is_success(), "{path}: {}", String::from_utf8_lossy(&reply.body));
+    }
+}
+
+async fn kubectl(kubeconfig: &Path, home: &Path, args: &[&str], input: &str) -> Output {
+    let mut child = Command::new("kubectl")
+        .args(args)
+        .env("KUBECONFIG", kubeconfig)
+        // Its cache of discovery belongs to this server only.
+        .env("HOME", home)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).await.unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().await.unwrap();
+    Output {
+        ok: output.status.success(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+const CRD: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: boats.harbour.dev}
+spec:
+  group: harbour.dev
+  scope: Namespaced
+  names: {plural: boats, singular: boat, kind: Boat, shortNames: [bt], categories: [all]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    additionalPrinterColumns:
+    - {name: Length, type: integer, jsonPath: .spec.length}
+    - {name: Phase, type: string, jsonPath: .status.phase}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            required: [length]
+            properties:
+              length: {type: integer, minimum: 1}
+              flag: {type: string, default: none}
+          status:
+            type: object
+            properties:
+              phase: {type: string}
+              conditions:
+                type: array
+                items: {type: object, x-kubernetes-preserve-unknown-fields: true}
+"#;
+
+fn boat(length: u32) -> String {
+    format!("apiVersion: harbour.dev/v1\nkind: Boat\nmetadata: {{name: b}}\nspec: {{length: {length}}}\n")
+}
+
+async fn with_boats() -> Bench {
+    let bench = Bench::start().await;
+    bench.run(&["apply", "-f", "-"], CRD).await;
+    bench.run(&["wait", "crd/boats.harbour.dev", "--for=condition=Established", "--timeout=30s"], "").await;
+    bench
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_custom_resource_is_created_applied_shown_and_deleted() {
+    if !has_kubectl() {
+        return;
+    }
+    let bench = with_boats().await;
+    assert_eq!(bench.run(&["create", "-f", "-"], &boat(5)).await, "boat.harbour.dev/b created\n");
+    let table = bench.run(&["get", "bt"], "").await;
+    let rows: Vec<Vec<&str>> = table.lines().map(|l| l.split_whitespace().collect()).collect();
+    assert_eq!(rows, [vec!["NAME", "LENGTH", "PHASE"], vec!["b", "5"]]);
+    assert_eq!(bench.run(&["get", "boat", "b", "-o", "jsonpath={.spec.flag}"], "").await, "none");
+    assert!(bench.run(&["get", "all"], "").await.contains("boat.harbour.dev/b"));
+    assert_eq!(bench.run(&["apply", "-f", "-"], &boat(6)).await, "boat.harbour.dev/b configured\n");
+    assert_eq!(bench.run(&["apply", "-f", "-"], &boat(6)).await, "boat.harbour.dev/b unchanged\n");
+    assert!(bench.run(&["describe", "boat", "b"], "").await.contains("Length:  6"));
+    assert_eq!(bench.run(&["delete", "boat", "b"], "").await, "boat.harbour.dev \"b\" deleted\n");
+    let gone = bench.kubectl(&["get", "boat", "b"], "").await;
+    assert!(!gone.ok && gone.err.contains("(NotFound)"), "{}", gone.err);
+    bench.listening.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_are_told_as_a_real_server_tells_them() {
+    if !has_kubectl() {
+        return;
+    }
+    let bench = with_boats().await;
+    let wrong = bench.kubectl(&["create", "-f", "-"], &boat(0)).await;
+    assert!(!wrong.ok);
+    assert!(wrong.err.contains("spec.length in body should be greater than or equal to 1"), "{}", wrong.err);
+    let unknown = bench.kubectl(&["create", "-f", "-"], &format!("{}bogus: 1\n", boat(1))).await;
+    assert!(!unknown.ok && unknown.err.contains("unknown field \"bogus\""), "{}", unknown.err);
+    let nothing = bench.kubectl(&["get", "ships"], "").await;
+    assert!(nothing.err.contains("the server doesn't have a resource type \"ships\""), "{}", nothing.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_returns_when_the_condition_comes() {
+    if !has_kubectl() {
+        return;
+    }
+    let bench = with_boats().await;
+    bench.run(&["create", "-f", "-"], &boat(5)).await;
+    let (kubeconfig, home) = (bench.kubeconfig(), bench.dir.path().to_owned());
+    let waiting = tokio::spawn(async move {
+        let args = ["wait", "boat/b", "--for=jsonpath={.status.phase}=Afloat", "--timeout=60s"];
+        kubectl(&kubeconfig, &home, &args, "").await
+    });
+    let body = json!({"status": {"phase": "Afloat"}});
+    let path = "/apis/harbour.dev/v1/namespaces/default/boats/b/status";
+    bench.send(Method::Patch, path, "application/merge-patch+json", &body);
+    let done = waiting.await.unwrap();
+    assert!(done.ok && done.out.contains("condition met"), "{}{}", done.out, done.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn built_in_kinds_are_created_and_shown() {
+    if !has_kubectl() {
+        return;
+    }
+    let bench = Bench::start().await;
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: script}\ndata: {main.py: print()}\n";
+    assert_eq!(bench.run(&["create", "-f", "-"], map).await, "configmap/script created\n");
+    assert!(bench.run(&["get", "cm"], "").await.contains("script"));
+    assert!(bench.run(&["describe", "cm", "script"], "").await.contains("main.py"));
+    let again = bench.kubectl(&["create", "-f", "-"], map).await;
+    assert!(again.err.contains("(AlreadyExists)"), "{}", again.err);
+    let namespaces = bench.run(&["get", "ns", "-o", "name"], "").await;
+    assert!(namespaces.contains("namespace/default"), "{namespaces}");
+    assert!(bench.run(&["api-resources"], "").await.contains("configmaps"));
+    assert!(bench.run(&["version"], "").await.contains("Server Version"));
+    let dry = map.replace("name: script", "name: other");
+    bench.run(&["create", "--dry-run=server", "-f", "-"], &dry).await;
+    assert!(!bench.kubectl(&["get", "cm", "other"], "").await.ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_shown_and_its_log_read() {
+    if !has_kubectl() {
+        return;
+    }
+    let bench = Bench::start().await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    bench.send(Method::Post, "/api/v1/namespaces/default/serviceaccounts", "application/json", &account);
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}\n";
+    bench.run(&["create", "-f", "-"], pod).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+    bench.send(Method::Post, "/api/v1/nodes", "application/json", &node);
+    let bound = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"name": "n1"}});
+    bench.send(Method::Post, "/api/v1/namespaces/default/pods/p/binding", "application/json", &bound);
+    let status = json!({"status": {"phase": "Running", "containerStatuses": [
+        {"name": "c", "ready": true, "restartCount": 0, "image": "i", "imageID": "", "state": {"running": {}}}]}});
+    let path = "/api/v1/namespaces/default/pods/p/status";
+    bench.send(Method::Patch, path, "application/merge-patch+json", &status);
+    let row = bench.run(&["get", "pods", "-o", "wide", "--no-headers"], "").await;
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(&cells[..4], ["p", "1/1", "Running", "0"], "{row}");
+    assert!(row.contains("n1"), "{row}");
+    assert!(bench.run(&["describe", "pod", "p"], "").await.contains("Node:"));
+    assert_eq!(bench.run(&["logs", "p"], "").await, "first\nsecond\n");
+    assert_eq!(bench.run(&["logs", "-f", "p", "-c", "c", "--tail=1"], "").await, "second\n");
+    bench.run(&["delete", "pod", "p", "--grace-period=0", "--force"], "").await;
+}
