@@ -5,10 +5,11 @@ use serde_json::Value;
 
 use super::body;
 use super::crd;
+use super::defaults;
 use super::definitions::is_definition;
 use super::metadata;
 use super::server::{ApiServer, Call, Outcome};
-use super::status_reply::{Refused, already_exists, unclassified};
+use super::status_reply::{Refused, already_exists, forbidden, unclassified};
 use super::write::{version_in, write_options};
 
 /// Longest prefix of a generated name.
@@ -50,6 +51,8 @@ impl ApiServer {
         {
             map.remove("status");
         }
+        self.admit_pod(call, &mut object)?;
+        defaults::apply(ty, &mut object, None);
         if is_definition(ty) {
             crd::fill(&mut object);
             object["status"] = crd::first_status(&object);
@@ -64,6 +67,10 @@ impl ApiServer {
         if let Some(existing) = self.store.get(&ty.storage_key, &key) {
             return Err(already_exists(ty, &name, existing.meta("deletionTimestamp").is_some()));
         }
+        if ty.builtin && ty.plural == "services" {
+            defaults::allocate_addresses(&mut object, self.addresses);
+            self.addresses += 1;
+        }
         if call.dry_run() {
             return Ok(Outcome::Value(201, object));
         }
@@ -73,5 +80,39 @@ impl ApiServer {
             self.settle_definition(&ty, &key, call.now);
         }
         Ok(Outcome::Entry(201, entry))
+    }
+
+    /// What a real server's admission asks of pods: a ServiceAccount that exists, and a known priority class.
+    fn admit_pod(&self, call: &Call, object: &mut Value) -> Result<(), Refused> {
+        let ty = call.ty();
+        if !(ty.builtin && ty.plural == "pods") {
+            return Ok(());
+        }
+        let name = metadata::text(object, "name").to_owned();
+        let spec = &object["spec"];
+        let account = ["serviceAccountName", "serviceAccount"]
+            .iter()
+            .find_map(|f| spec[*f].as_str().filter(|s| !s.is_empty()))
+            .unwrap_or("default");
+        let accounts = self.registry.find("", "v1", "serviceaccounts").expect("service accounts are built in");
+        if self.store.get(&accounts.storage_key, &call.place.key_of(account)).is_none() {
+            let namespace = &call.place.namespace;
+            let why = format!(
+                "error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found"
+            );
+            return Err(forbidden(ty, &name, &why));
+        }
+        let class = spec["priorityClassName"].as_str().filter(|c| !c.is_empty() && !c.starts_with("system-"));
+        if let Some(class) = class {
+            let classes = self.registry.find("scheduling.k8s.io", "v1", "priorityclasses");
+            let found = classes.and_then(|c| self.store.get(&c.storage_key, class)).map(|e| e.value["value"].clone());
+            match found {
+                Some(value) => object["spec"]["priority"] = value,
+                None => {
+                    return Err(forbidden(ty, &name, &format!("no PriorityClass with name {class} was found")));
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -36,8 +36,9 @@ impl Default for Options {
     }
 }
 
-/// A Kubernetes API server: a store, the types that it serves, and its open watches.
-#[derive(Debug)]
+/// A Kubernetes API server: a store, the types that it serves, and its open watches. A clone is a server of its own that
+/// goes on from the same state; it shares what does not change.
+#[derive(Clone, Debug)]
 pub struct ApiServer {
     pub(super) options: Options,
     pub(super) registry: Registry,
@@ -49,6 +50,8 @@ pub struct ApiServer {
     pub(super) due: BTreeSet<(Time, WatchId, Due)>,
     pub(super) lines: Vec<(WatchId, Line)>,
     pub(super) next_watch: u64,
+    /// Services that got an address so far.
+    pub(super) addresses: u32,
     /// Warnings of the request in work.
     pub(super) warnings: Vec<String>,
 }
@@ -97,6 +100,7 @@ impl ApiServer {
             due: BTreeSet::new(),
             lines: Vec::new(),
             next_watch: 1,
+            addresses: 0,
             warnings: Vec::new(),
             options,
         };

@@ -115,7 +115,7 @@ pub(super) fn event_line(kind: &str, object: &[u8]) -> Arc<[u8]> {
 }
 
 /// All objects of one resource, whatever version they are served in.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Collection {
     /// By `namespace/name`, or `name` for cluster-scoped kinds: the order of lists.
     pub objects: BTreeMap<Arc<str>, Arc<Entry>>,
@@ -176,7 +176,7 @@ impl Collection {
 }
 
 /// All collections by `plural.group` (`pods`, `widgets.example.dev`).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Store {
     version: u64,
     collections: BTreeMap<Arc<str>, Collection>,

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::body;
 use super::cause::Cause;
 use super::crd;
+use super::defaults;
 use super::definitions::is_definition;
 use super::metadata;
 use super::registry::ResourceType;
@@ -58,6 +59,7 @@ impl ApiServer {
         let old = super::watch::in_version(&current.value, &ty);
         let status_only = call.place.subresource == "status";
         carry_over(&ty, &mut object, &old, &call.place.subresource);
+        defaults::apply(&ty, &mut object, Some(&old));
         if is_definition(&ty) && !status_only {
             crd::fill(&mut object);
             crd::note_storage(&mut object);

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::body::{self, Body};
 use super::cause::Cause;
 use super::crd;
+use super::defaults;
 use super::definitions::is_definition;
 use super::metadata;
 use super::registry::ResourceType;
@@ -79,6 +80,10 @@ impl ApiServer {
             unknown = schema.prune(value);
         }
         unknown.extend(metadata::normalize(value, ty)?);
+        defaults::canonical_quantities(ty, value).map_err(|why| {
+            let (kind, version) = (&ty.kind, &ty.version);
+            bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+        })?;
         if let Some(schema) = &ty.schema {
             schema.default(value);
         }
@@ -195,6 +200,9 @@ impl ApiServer {
         });
         if is_definition(ty) {
             causes.extend(crd::validate(object, old));
+        }
+        if ty.builtin {
+            causes.extend(defaults::validate(ty, object, old));
         }
         if let Some(schema) = &ty.schema {
             let mut found =

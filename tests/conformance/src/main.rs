@@ -1,0 +1,76 @@
+//! `conformance kube-api`: replays the recordings and reports. Exit code 1 if an answer differs.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use conformance::{Choice, Report, Verdict};
+
+#[derive(Parser)]
+#[command(about = "Replays recorded answers of real servers on the sandbox's")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The recorded answers of a real Kubernetes API server.
+    KubeApi {
+        /// Folder with the recordings.
+        #[arg(long)]
+        dir: Option<PathBuf>,
+        /// Only one topic: crud, patch, …
+        #[arg(long)]
+        file: Option<String>,
+        /// Only one case.
+        #[arg(long)]
+        case: Option<String>,
+        /// Every case with its verdict.
+        #[arg(short, long)]
+        verbose: bool,
+    },
+}
+
+fn main() -> Result<ExitCode> {
+    let What::KubeApi { dir, file, case, verbose } = Arguments::parse().what;
+    let dir = dir.unwrap_or_else(|| conformance::shared().join("kube-api"));
+    let topic = file.map(|f| f.trim_end_matches(".json").to_owned());
+    let report = conformance::run(&dir, &Choice { topic, case })?;
+    print(&report, verbose, &mut std::io::stdout().lock())?;
+    Ok(if report.counts()[2] > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn print(report: &Report, verbose: bool, out: &mut impl Write) -> Result<()> {
+    let mut explained: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut not_yet: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for outcome in &report.outcomes {
+        match &outcome.verdict {
+            Verdict::Equal if verbose => writeln!(out, "equal      {}", outcome.case)?,
+            Verdict::Equal => {}
+            Verdict::Explained(reasons) => {
+                for reason in reasons {
+                    explained.entry(reason).or_default().push(&outcome.case);
+                }
+            }
+            Verdict::NotYet(reason) => not_yet.entry(reason).or_default().push(&outcome.case),
+            Verdict::Different(differences) => {
+                writeln!(out, "DIFFERENT  {}", outcome.case)?;
+                let shown = if verbose { differences.len() } else { 3 };
+                for difference in differences.iter().take(shown) {
+                    writeln!(out, "    {difference}")?;
+                }
+            }
+        }
+    }
+    for (title, table) in [("explained", &explained), ("not yet", &not_yet)] {
+        for (reason, cases) in table {
+            writeln!(out, "{title}: {reason}\n    {}", cases.join(" "))?;
+        }
+    }
+    writeln!(out, "{}", report.summary())?;
+    Ok(())
+}
