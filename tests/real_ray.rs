@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rayfleet::api::Uid;
+use rayfleet::sandbox::apiserver::LogCall;
 use rayfleet::sandbox::ray::install;
 use rayfleet::sandbox::ray::nodes::{RealPods, Settings, Told};
 use rayfleet::sandbox::ray::pod::{PodStart, Refusal};
@@ -278,12 +279,24 @@ async fn a_job_runs_on_real_ray_and_nothing_is_left_when_its_pods_end() {
     until(&mut events, &mut seen, "the worker is ready", ready("eu", "train-worker")).await;
     until(&mut events, &mut seen, "the other member's head is ready", ready("us", "train-head")).await;
     pods.start(start("eu", submitter())).unwrap();
+    until(&mut events, &mut seen, "the submitter runs", |e| e.pod == "train-submit").await;
+    let call = LogCall {
+        namespace: "ml".into(),
+        pod: "train-submit".into(),
+        container: "ray-job-submitter".into(),
+        follow: true,
+        tail_lines: None,
+        previous: false,
+    };
+    let mut following = pods.open_log("eu", &call).unwrap();
+    let mut log = String::new();
+    while let Some(piece) = following.recv().await {
+        log += std::str::from_utf8(&piece).unwrap();
+    }
     let done = until(&mut events, &mut seen, "the submitter has ended", |e| {
         e.pod == "train-submit" && matches!(e.event.change, Change::Terminated { .. })
     });
     let done = done.await;
-    let log =
-        fs::read_to_string(pods.log_path("eu", "ml", "train-submit", "ray-job-submitter", false).unwrap()).unwrap();
     assert!(matches!(done.event.change, Change::Terminated { exit_code: 0, .. }), "{done:?}\n{log}");
     assert!(log.contains("ran on train-worker as mounted"), "{log}");
     assert!(log.contains("task speaks"), "{log}");

@@ -3,6 +3,7 @@
 
 mod container;
 pub mod install;
+pub mod logs;
 pub mod names;
 pub mod nodes;
 pub mod order;

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::install::{self, RayMissing};
+use super::logs::{self, Wanted};
 use super::names::{Backend, Names, Place, place};
 use super::order::SUBCOMMAND;
 use super::pod::{self, ContainerPlan, Machine, PodDirs, PodStart, Refusal};
@@ -19,6 +21,7 @@ use super::ports::{PodPorts, PortPool, RayNode};
 use super::run_dir::RunDir;
 use super::{Isolation, container, strings, text};
 use crate::api::{Kind, Time, Uid};
+use crate::sandbox::apiserver::LogCall;
 use crate::sandbox::world::container::{Change, Order, PodEvent};
 
 /// How real pods are run.
@@ -113,6 +116,8 @@ struct Running {
     logs: PathBuf,
     /// Starts of each container so far.
     attempts: BTreeMap<String, u32>,
+    /// Containers that may still write.
+    writing: BTreeSet<String>,
 }
 
 /// What the tasks of one pod share.
@@ -256,6 +261,7 @@ impl RealPods {
             restarts,
             logs,
             attempts: BTreeMap::new(),
+            writing: BTreeSet::new(),
         };
         let labels = strings(&start.pod["metadata"]["labels"]);
         let backend = Backend { labels, ip: start.ip.clone(), ports: ports.clone(), ready: false, number };
@@ -324,10 +330,26 @@ impl RealPods {
         previous: bool,
     ) -> Option<PathBuf> {
         let state = self.shared.state();
-        let place = (cluster.to_owned(), namespace.to_owned(), pod.to_owned());
-        let pod = state.pods.values().filter(|p| p.place == place).max_by_key(|p| p.number)?;
-        let attempts = pod.attempts.get(container)?.checked_sub(u32::from(previous))?;
-        (attempts > 0).then(|| log_file(&pod.logs, container, attempts))
+        let (_, pod) = state.newest(cluster, namespace, pod)?;
+        pod.log(container, previous)
+    }
+
+    /// A container's output in pieces, as the API server is asked for it; None if it never started. Followed until the
+    /// container ends.
+    pub fn open_log(&self, cluster: &str, call: &LogCall) -> Option<mpsc::Receiver<Bytes>> {
+        let state = self.shared.state();
+        let (key, pod) = state.newest(cluster, &call.namespace, &call.pod)?;
+        let log = pod.log(&call.container, call.previous)?;
+        let (key, container, shared) = (key.clone(), call.container.clone(), Arc::clone(&self.shared));
+        let same = log.clone();
+        // As long as it runs, and has not been started again with another file.
+        let grows = move || {
+            let state = shared.state();
+            let pod = state.pods.get(&key);
+            pod.is_some_and(|p| p.writing.contains(&container) && p.log(&container, false).as_ref() == Some(&same))
+        };
+        let wanted = Wanted { follow: call.follow, tail_lines: call.tail_lines };
+        Some(logs::open(&log, wanted, grows))
     }
 
     /// Ends all pods, and waits until nothing of them is left.
@@ -340,6 +362,21 @@ impl RealPods {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.shared.run.remove();
+    }
+}
+
+impl State {
+    /// The latest incarnation of a pod.
+    fn newest(&self, cluster: &str, namespace: &str, pod: &str) -> Option<(&(String, Uid), &Running)> {
+        let place = (cluster.to_owned(), namespace.to_owned(), pod.to_owned());
+        self.pods.iter().filter(|(_, p)| p.place == place).max_by_key(|(_, p)| p.number)
+    }
+}
+
+impl Running {
+    fn log(&self, container: &str, previous: bool) -> Option<PathBuf> {
+        let attempts = self.attempts.get(container)?.checked_sub(u32::from(previous))?;
+        (attempts > 0).then(|| log_file(&self.logs, container, attempts))
     }
 }
 
@@ -393,6 +430,12 @@ impl Shared {
 impl PodTask {
     pub(super) fn tell(&self, change: Change) {
         let (cluster, namespace, pod) = self.place.clone();
+        if let Change::Terminated { container, .. } = &change {
+            let mut state = self.shared.state();
+            if let Some(pod) = state.pods.get_mut(&(cluster.clone(), self.uid.clone())) {
+                pod.writing.remove(container);
+            }
+        }
         if let Change::Ready { ready, container } = &change {
             // Services lead to a Ray node when it is ready; a pod of several counts by its Ray node, else by any.
             if self.node.as_ref().is_none_or(|n| n.container == *container) {
@@ -415,6 +458,7 @@ impl PodTask {
         *attempt += 1;
         let log = log_file(&pod.logs, container, *attempt);
         let attempt = *attempt;
+        pod.writing.insert(container.to_owned());
         drop(state);
         std::fs::create_dir_all(log.parent().expect("a log file has a directory"))?;
         std::fs::File::create(&log)?;
