@@ -1,6 +1,7 @@
 //! Real Ray processes behind the pods.
 //! Must not know how pods are decided: it starts what a pod says, and tells what became of it.
 
+pub mod behind;
 mod container;
 pub mod install;
 pub mod logs;
