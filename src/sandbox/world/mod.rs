@@ -5,16 +5,25 @@
 pub mod collector;
 pub mod container;
 pub mod dashboard;
+pub mod driver;
+pub mod endpoints;
 pub mod feed;
+pub mod fleet;
+pub mod jobs;
 pub mod kubelet;
 pub mod namespaces;
 pub mod nodes;
 pub mod object;
 pub mod pod_status;
 pub mod resource;
+pub mod scheduler;
+pub mod settle;
 pub mod simulated;
 pub mod surroundings;
 pub mod writes;
+
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::any::Any;
 use std::sync::Arc;

@@ -21,6 +21,15 @@ use crate::sandbox::apiserver::{LogCall, ProxyCall};
 /// Ids of the requests that create Node objects; the kubelets' own begin at 1.
 const NODE_IDS: u64 = 1 << 62;
 
+/// A Service that whoever runs real containers must know.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServiceChange {
+    /// It is new or has changed.
+    Applied(Arc<Value>),
+    /// It is gone.
+    Gone(Arc<Value>),
+}
+
 /// The nodes of one cluster.
 #[derive(Debug)]
 pub struct Nodes {
@@ -31,6 +40,8 @@ pub struct Nodes {
     simulated: Option<Simulated>,
     /// From whoever runs real containers.
     told: VecDeque<PodEvent>,
+    /// For whoever runs real containers.
+    services: VecDeque<ServiceChange>,
 }
 
 impl Nodes {
@@ -53,12 +64,18 @@ impl Nodes {
             kubelet,
             simulated: None,
             told: VecDeque::new(),
+            services: VecDeque::new(),
         }
     }
 
     /// The orders since the last call, in order; none where containers are simulated.
     pub fn take_orders(&mut self) -> Vec<Order> {
         self.kubelet.take_orders()
+    }
+
+    /// The Services that changed since the last call; none where containers are simulated.
+    pub fn take_services(&mut self) -> Vec<ServiceChange> {
+        self.services.drain(..).collect()
     }
 
     /// What whoever runs the containers tells. Taken in at the next tick, which is due at once.
@@ -123,11 +140,15 @@ impl Surrounding for Nodes {
                     self.kubelet.node(name(object));
                 }
                 ("Service", Some(simulated)) => simulated.service(object),
+                ("Service", None) => self.services.push_back(ServiceChange::Applied(object.clone())),
                 _ => {}
             },
             WorldEvent::Deleted(resource, object) => {
-                if let ("Service", Some(simulated)) = (resource.kind.as_str(), &mut self.simulated) {
-                    simulated.service_gone(object);
+                if resource.kind == "Service" {
+                    match &mut self.simulated {
+                        Some(simulated) => simulated.service_gone(object),
+                        None => self.services.push_back(ServiceChange::Gone(object.clone())),
+                    }
                 }
             }
             WorldEvent::Synced(resource) if resource.kind == "Node" => out = self.missing_nodes(),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::container::{Change, Order, PodEvent};
-use super::dashboard::{Dashboard, JobTimes, draw};
+pub use super::dashboard::JobTimes;
+use super::dashboard::{Dashboard, draw};
 use super::object::{entry, list, namespace, place, selects, text, uid};
 use crate::api::wire::Method;
 use crate::api::{Time, Uid};
