@@ -221,6 +221,9 @@ async fn built_in_kinds_are_created_and_shown() {
     assert!(bench.run(&["describe", "cm", "script"], "").await.contains("main.py"));
     let again = bench.kubectl(&["create", "-f", "-"], map).await;
     assert!(again.err.contains("(AlreadyExists)"), "{}", again.err);
+    // What create made, apply takes over and changes with a strategic merge patch.
+    bench.run(&["apply", "-f", "-"], &map.replace("print()", "exit()")).await;
+    assert_eq!(bench.run(&["get", "cm", "script", "-o", "jsonpath={.data}"], "").await, r#"{"main.py":"exit()"}"#);
     let namespaces = bench.run(&["get", "ns", "-o", "name"], "").await;
     assert!(namespaces.contains("namespace/default"), "{namespaces}");
     assert!(bench.run(&["api-resources"], "").await.contains("configmaps"));
@@ -256,4 +259,57 @@ async fn a_pod_is_shown_and_its_log_read() {
     assert_eq!(bench.run(&["logs", "p"], "").await, "first\nsecond\n");
     assert_eq!(bench.run(&["logs", "-f", "p", "-c", "c", "--tail=1"], "").await, "second\n");
     bench.run(&["delete", "pod", "p", "--grace-period=0", "--force"], "").await;
+}
+
+const RAY_JOB: &str = r#"
+apiVersion: ray.io/v1
+kind: RayJob
+metadata: {name: train, labels: {volcano.sh/queue-name: default}}
+spec:
+  entrypoint: python /home/ray/main.py
+  rayClusterSpec:
+    rayVersion: 2.52.0
+    headGroupSpec:
+      rayStartParams: {}
+      template:
+        spec:
+          containers:
+          - {name: ray-head, image: "rayproject/ray:2.52.0", resources: {limits: {cpu: 1, memory: 1Gi}}}
+    workerGroupSpecs:
+    - groupName: small
+      replicas: 2
+      minReplicas: 2
+      maxReplicas: 2
+      rayStartParams: {}
+      template:
+        spec:
+          containers:
+          - {name: ray-worker, image: "rayproject/ray:2.52.0", resources: {limits: {cpu: 1, memory: 1Gi}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: train-code}
+data: {main.py: print(1)}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ray_job_manifest_is_applied_as_it_is() {
+    if !has_kubectl() {
+        return;
+    }
+    let bench = Bench::start().await;
+    for crd in rayfleet::api::crds::hub() {
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        bench.send(Method::Post, path, "application/json", &crd);
+    }
+    let applied = bench.run(&["apply", "-f", "-"], RAY_JOB).await;
+    assert_eq!(applied, "rayjob.ray.io/train created\nconfigmap/train-code created\n");
+    let applied = bench.run(&["apply", "-f", "-"], RAY_JOB).await;
+    assert_eq!(applied, "rayjob.ray.io/train unchanged\nconfigmap/train-code unchanged\n");
+    let table = bench.run(&["get", "rayjob"], "").await;
+    assert!(table.starts_with("NAME") && table.contains("JOB STATUS") && table.contains("train"), "{table}");
+    let both = bench.run(&["get", "rayjob,raycluster,placements", "-o", "name"], "").await;
+    assert_eq!(both, "rayjob.ray.io/train\n");
+    assert!(bench.run(&["describe", "rayjob", "train"], "").await.contains("python /home/ray/main.py"));
+    bench.run(&["delete", "rayjob", "train"], "").await;
 }

@@ -31,6 +31,7 @@ mod selector;
 mod server;
 mod status_reply;
 mod store;
+mod strategic;
 pub mod table;
 mod text;
 mod update;

@@ -1,5 +1,5 @@
-//! Patches: JSON (RFC 6902, as lenient as the library of the real server) and merge (RFC 7396).
-//! Must not know what may change in an object (`update`). Strategic merge and apply are refused.
+//! Patches: JSON (RFC 6902, as lenient as the library of the real server), merge (RFC 7396) and strategic merge.
+//! Must not know what may change in an object (`update`). Apply is refused.
 
 use serde_json::{Map, Value, json};
 
@@ -7,10 +7,13 @@ use super::body::{self, go_type, media_type};
 use super::cause::Cause;
 use super::server::{ApiServer, Call, Outcome};
 use super::status_reply::{
-    Refusal, Refused, bad_request, invalid_object, not_built, not_found, unsupported_media_type,
+    Refusal, Refused, bad_request, invalid_object, not_built, not_found, unclassified, unsupported_media_type,
 };
+use super::strategic;
 use super::update::check_name;
 use super::write::{FieldChecks, write_options};
+
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 impl ApiServer {
     /// PATCH of an object or of its status.
@@ -19,7 +22,7 @@ impl ApiServer {
         let kind = media_type(&call.request.content_type);
         let known = match kind {
             "application/json-patch+json" | "application/merge-patch+json" => true,
-            "application/strategic-merge-patch+json" => ty.builtin,
+            STRATEGIC => ty.builtin,
             "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
                 return Err(not_built("an apply patch"));
             }
@@ -36,9 +39,6 @@ impl ApiServer {
             return Err(not_found(&ty, &call.place.name));
         };
         let mut object = super::watch::in_version(&current.value, &ty).into_owned();
-        if kind == "application/strategic-merge-patch+json" {
-            return Err(not_built("a strategic merge patch"));
-        }
         let duplicates = apply(kind, &call.request.body, &mut object)?;
         let patched = if checks == FieldChecks::Strict { Some(object.clone()) } else { None };
         let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
@@ -54,7 +54,11 @@ impl ApiServer {
             FieldChecks::Strict => {
                 let wrong: Vec<String> = wrong.collect();
                 if !wrong.is_empty() {
-                    let shown = patched.unwrap_or_default().to_string();
+                    let shown = if kind == STRATEGIC {
+                        strategic::go_text(&body::json(&call.request.body).map(|b| b.value).unwrap_or_default())
+                    } else {
+                        patched.unwrap_or_default().to_string()
+                    };
                     let detail = format!("strict decoding error: {}", wrong.join(", "));
                     return Err(invalid_object("", "", "", &[Cause::invalid("patch", &shown.into(), detail)]));
                 }
@@ -95,7 +99,11 @@ pub(super) fn apply(kind: &str, text: &[u8], object: &mut Value) -> Result<Vec<S
             "error decoding patch: json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
         )));
     }
-    merge(object, &patch.value);
+    if kind == STRATEGIC {
+        strategic::merge(object, &patch.value).map_err(unclassified)?;
+    } else {
+        merge(object, &patch.value);
+    }
     Ok(patch.duplicates)
 }
 

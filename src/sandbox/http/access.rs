@@ -1,5 +1,6 @@
-//! Who may ask: one bearer token for each server, which may do everything.
-//! Must not know roles: there are none here.
+//! Who may ask: one token for each server, which may do everything. It comes as a bearer token, or as the first segment
+//! of the path: kubectl sends no credentials over plain HTTP, and pods of the sandbox are processes of whoever runs it,
+//! so nobody else on the machine may make any. Must not know roles: there are none here.
 
 use serde_json::{Map, Value, json};
 
@@ -23,18 +24,30 @@ impl Access {
         Self { token: token.into() }
     }
 
-    /// The refusal of a request with this `Authorization` header, or `None` if it may pass. Nobody is needed for
-    /// version and health.
-    pub(super) fn refusal(&self, authorization: Option<&str>, method: &str, target: &str) -> Option<Reply> {
+    /// The target of a request that may pass, without the token; else the refusal. Nobody's token is needed for version,
+    /// health and the documents of OpenAPI (older kubectl asks for them without its server's path).
+    pub(super) fn admit<'a>(
+        &self,
+        authorization: Option<&str>,
+        method: &str,
+        target: &'a str,
+    ) -> Result<&'a str, Reply> {
+        if let Some(rest) = target.strip_prefix('/').and_then(|t| t.strip_prefix(self.token.as_str()))
+            && (rest.starts_with('/') || rest.starts_with('?'))
+        {
+            return Ok(rest);
+        }
         let Some(given) = authorization else {
             let (path, _) = target.split_once('?').unwrap_or((target, ""));
             let open = ["/version", "/healthz", "/readyz", "/livez"];
-            let open = open.iter().any(|p| path == *p || path.strip_prefix(p).is_some_and(|r| r.starts_with('/')));
-            return (!open).then(|| forbidden(method, target));
+            let open = open.iter().any(|p| path == *p || path.strip_prefix(p).is_some_and(|r| r.starts_with('/')))
+                || path.starts_with("/openapi/v3/");
+            return if open { Ok(target) } else { Err(forbidden(method, target)) };
         };
-        let token = given.strip_prefix("Bearer ").unwrap_or_default();
-        (token != self.token)
-            .then(|| status(401, json!({"message": "Unauthorized", "reason": "Unauthorized", "code": 401})))
+        if given.strip_prefix("Bearer ") == Some(self.token.as_str()) {
+            return Ok(target);
+        }
+        Err(status(401, json!({"message": "Unauthorized", "reason": "Unauthorized", "code": 401})))
     }
 }
 

@@ -14,7 +14,7 @@ pub struct KubeconfigEntry {
     pub name: String,
     /// `http://127.0.0.1:<port>`
     pub url: String,
-    /// Bearer token.
+    /// Token. Safe in a path: letters, digits, `-`, `.`, `_`.
     pub token: String,
 }
 
@@ -25,7 +25,7 @@ struct Kubeconfig<'a> {
     kind: &'a str,
     #[serde(rename = "current-context")]
     current_context: &'a str,
-    clusters: Vec<Named<'a, ClusterPart<'a>>>,
+    clusters: Vec<Named<'a, ClusterPart>>,
     contexts: Vec<Named<'a, ContextPart<'a>>>,
     users: Vec<Named<'a, UserPart<'a>>>,
 }
@@ -39,13 +39,13 @@ struct Named<'a, T> {
 }
 
 #[derive(Serialize)]
-struct ClusterPart<'a> {
-    cluster: Server<'a>,
+struct ClusterPart {
+    cluster: Server,
 }
 
 #[derive(Serialize)]
-struct Server<'a> {
-    server: &'a str,
+struct Server {
+    server: String,
 }
 
 #[derive(Serialize)]
@@ -78,7 +78,11 @@ pub fn kubeconfig_text(servers: &[KubeconfigEntry]) -> io::Result<String> {
         current_context: servers.first().map_or("", |s| &s.name),
         clusters: servers
             .iter()
-            .map(|s| Named { name: &s.name, part: ClusterPart { cluster: Server { server: &s.url } } })
+            // The token stands in the path as well: kubectl sends no credentials over plain HTTP.
+            .map(|s| {
+                let server = format!("{}/{}", s.url, s.token);
+                Named { name: &s.name, part: ClusterPart { cluster: Server { server } } }
+            })
             .collect(),
         contexts: servers
             .iter()

@@ -56,12 +56,13 @@ impl ApiService {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+        let mut target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
         if let Some(access) = &self.access {
             let given = text(&parts.headers, header::AUTHORIZATION);
             let given = parts.headers.contains_key(header::AUTHORIZATION).then_some(given.as_str());
-            if let Some(refusal) = access.refusal(given, parts.method.as_str(), &target) {
-                return whole(&refusal);
+            match access.admit(given, parts.method.as_str(), &target) {
+                Ok(admitted) => target = admitted.to_owned(),
+                Err(refusal) => return whole(&refusal),
             }
         }
         let Some(method) = Method::parse(parts.method.as_str()) else {

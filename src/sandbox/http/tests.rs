@@ -92,6 +92,9 @@ async fn without_the_token_only_version_and_health_are_told() {
     assert_eq!(wrong.status(), 401);
     assert_eq!(serde_json::from_str::<Value>(&text(wrong).await).unwrap()["message"], "Unauthorized");
     assert_eq!(get(&url(MAPS), Some("t")).await.status(), 200);
+    // kubectl sends no token over plain HTTP: it stands in the path.
+    assert_eq!(get(&url(&format!("/t{MAPS}")), None).await.status(), 200);
+    assert_eq!(get(&url(&format!("/tt{MAPS}")), None).await.status(), 403);
 }
 
 /// Against the recordings: what callers without a token are told.
@@ -113,7 +116,7 @@ fn refusals_are_the_recorded_ones() {
             _ => continue,
         };
         let (method, path) = (request["method"].as_str().unwrap(), request["path"].as_str().unwrap());
-        let refusal = Access::token("right").refusal(given, method, path);
+        let refusal = Access::token("right").admit(given, method, path).err();
         assert_eq!(refusal.as_ref().map_or(200, |r| r.status), response["status"].as_u64().unwrap() as u16, "{path}");
         if let Some(refusal) = refusal {
             assert_eq!(serde_json::from_slice::<Value>(&refusal.body).unwrap(), response["body"], "{path}");
@@ -229,7 +232,7 @@ async fn a_log_is_followed_until_its_end() {
 fn the_kubeconfig_has_one_context_for_each_server() {
     let entry = |name: &str| KubeconfigEntry {
         name: name.into(),
-        url: format!("http://127.0.0.1:1/{name}"),
+        url: "http://127.0.0.1:1".into(),
         token: format!("token-{name}"),
     };
     let dir = tempfile::tempdir().unwrap();
@@ -239,7 +242,7 @@ fn the_kubeconfig_has_one_context_for_each_server() {
     assert_eq!(read.current_context.as_deref(), Some("hub"));
     let names: Vec<&str> = read.contexts.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["hub", "m1"]);
-    assert_eq!(read.clusters[1].cluster.as_ref().unwrap().server.as_deref(), Some("http://127.0.0.1:1/m1"));
+    assert_eq!(read.clusters[1].cluster.as_ref().unwrap().server.as_deref(), Some("http://127.0.0.1:1/token-m1"));
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
 }
