@@ -272,6 +272,8 @@ mod tests {
                     min_resources: BTreeMap::from([("cpu".into(), "48".into())]),
                     priority_class: "high".into(),
                     pods: vec![GangPods {
+                        node_selector: BTreeMap::new(),
+                        tolerations: Vec::new(),
                         group: "headgroup".into(),
                         count: 1,
                         requests: BTreeMap::from([("cpu".into(), "48".into())]),
