@@ -1,8 +1,18 @@
 //! Pure decisions: total functions of what was seen and the time. No I/O, clock, randomness, await.
 //! Must not know clients, or how a plan is carried out.
 
+pub mod bound;
+pub mod decision;
+pub mod dependencies;
+pub mod gang;
+pub mod member;
+pub mod mirror;
+pub mod place;
 pub mod quantity;
+pub mod reserve;
+pub mod root;
 mod seen;
+pub mod withdraw;
 
 pub use seen::{Fetched, Flags, JobAnswer, JobView, Me, Member, RayTable, Seen, SubmitOutcome, placement_name};
 

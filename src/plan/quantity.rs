@@ -102,6 +102,11 @@ impl Resources {
         self.0.insert(name.into(), amount);
     }
 
+    /// Takes a dimension out.
+    pub fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
     /// Amount of a dimension; 0 where absent.
     pub fn get(&self, name: &str) -> i128 {
         self.0.get(name).copied().unwrap_or(0)

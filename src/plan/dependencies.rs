@@ -1,0 +1,216 @@
+//! What follows a root object to its member: Secrets, ConfigMaps and ServiceAccounts that its pods name.
+//! Knows pod templates and copies. Must not know stages.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::mirror::is_copied;
+use super::root::Root;
+use super::{Action, Fetch, Precondition, Seen};
+use crate::api::names::COPY_HASH;
+use crate::api::{Cluster, Id, Kind, MemberName, Time, Uid, Version};
+use crate::row::Row;
+
+/// An answer that is in the way is read again after this time.
+pub const READ_AGAIN: Duration = Duration::from_secs(3);
+
+/// What a look at the dependencies comes to.
+#[derive(Debug, Default)]
+pub struct Dependencies {
+    /// `Secret/name` and so on: all that were found on the hub.
+    pub names: Vec<String>,
+    /// Reads that are needed first.
+    pub fetch: Vec<Fetch>,
+    /// Copies to be made or renewed.
+    pub actions: Vec<Action>,
+    /// What is in the way, in a sentence.
+    pub blocked: Option<String>,
+}
+
+/// Names that the pod templates of a root object give, and whether each may be missing.
+pub fn named(root: &Root) -> BTreeMap<Id, bool> {
+    let mut found = BTreeMap::new();
+    let spec = &root.body["spec"];
+    let cluster = if spec["rayClusterSpec"].is_object() { &spec["rayClusterSpec"] } else { spec };
+    let mut pods = vec![&cluster["headGroupSpec"]["template"]["spec"], &spec["submitterPodTemplate"]["spec"]];
+    pods.extend(cluster["workerGroupSpecs"].as_array().into_iter().flatten().map(|g| &g["template"]["spec"]));
+    for pod in pods {
+        of_pod(pod, &root.row.id.namespace, &mut found);
+    }
+    found
+}
+
+fn of_pod(pod: &Value, namespace: &std::sync::Arc<str>, found: &mut BTreeMap<Id, bool>) {
+    let mut note = |kind: Kind, name: &Value, optional: &Value| {
+        if let Some(name) = name.as_str().filter(|n| !n.is_empty()) {
+            let may_miss = optional == &Value::Bool(true);
+            let entry = found.entry(Id::new(kind, namespace.clone(), name)).or_insert(may_miss);
+            *entry &= may_miss;
+        }
+    };
+    let list = |v: &'_ Value| v.as_array().cloned().unwrap_or_default();
+    for volume in list(&pod["volumes"]) {
+        note(Kind::Secret, &volume["secret"]["secretName"], &volume["secret"]["optional"]);
+        note(Kind::ConfigMap, &volume["configMap"]["name"], &volume["configMap"]["optional"]);
+        for source in list(&volume["projected"]["sources"]) {
+            note(Kind::Secret, &source["secret"]["name"], &source["secret"]["optional"]);
+            note(Kind::ConfigMap, &source["configMap"]["name"], &source["configMap"]["optional"]);
+        }
+    }
+    for container in list(&pod["containers"]).iter().chain(&list(&pod["initContainers"])) {
+        for env in list(&container["env"]) {
+            let from = &env["valueFrom"];
+            note(Kind::Secret, &from["secretKeyRef"]["name"], &from["secretKeyRef"]["optional"]);
+            note(Kind::ConfigMap, &from["configMapKeyRef"]["name"], &from["configMapKeyRef"]["optional"]);
+        }
+        for from in list(&container["envFrom"]) {
+            note(Kind::Secret, &from["secretRef"]["name"], &from["secretRef"]["optional"]);
+            note(Kind::ConfigMap, &from["configMapRef"]["name"], &from["configMapRef"]["optional"]);
+        }
+    }
+    for secret in list(&pod["imagePullSecrets"]) {
+        note(Kind::Secret, &secret["name"], &Value::Null);
+    }
+    // Every namespace has a `default` one.
+    if pod["serviceAccountName"] != "default" {
+        note(Kind::ServiceAccount, &pod["serviceAccountName"], &Value::Null);
+    }
+}
+
+/// Compares what the root object names on the hub with the copies on the member; `mirror` owns the copies.
+/// Reads that were begun before `since` are asked for again.
+pub fn look(seen: &Seen, member: &MemberName, root: &Root, mirror: &Row, since: Time, now: Time) -> Dependencies {
+    let mut result = Dependencies::default();
+    let there = Cluster::Member(member.clone());
+    for (id, may_miss) in named(root) {
+        let (original, copy) = (read(seen, Cluster::Hub, &id, since), read(seen, there.clone(), &id, since));
+        result.fetch.extend(original.as_ref().err().cloned().into_iter().chain(copy.as_ref().err().cloned()));
+        let (Ok(original), Ok(copy)) = (original, copy) else { continue };
+        let free = result.blocked.is_none();
+        match (original, copy) {
+            (Err(why), _) => result.block(format!("{id} cannot be read on the hub: {why}")),
+            (_, Err(why)) => result.block(format!("{id} cannot be read on {member}: {why}")),
+            (Ok(None), _) if may_miss => {}
+            (Ok(None), _) => result.block(format!("{id} is missing on the hub")),
+            (Ok(Some(original)), Ok(copy)) => {
+                result.names.push(format!("{}/{}", id.kind, id.name));
+                match renew(&there, &id, original, copy, mirror) {
+                    Ok(action) => result.actions.extend(action),
+                    Err(why) => result.block(why),
+                }
+            }
+        }
+        if free && result.blocked.is_some() {
+            // What is in the way may have gone: both are read again after a while.
+            for cluster in [Cluster::Hub, there.clone()] {
+                let begun = seen.fetched.get(&(cluster.clone(), id.clone())).map(|f| f.begun);
+                if begun.is_some_and(|begun| begun + READ_AGAIN <= now) {
+                    result.fetch.push(Fetch { cluster, id: id.clone(), not_before: now });
+                }
+            }
+        }
+    }
+    result
+}
+
+impl Dependencies {
+    fn block(&mut self, why: String) {
+        self.blocked.get_or_insert(why);
+    }
+}
+
+/// What was read, or the read that is needed. A read that failed is asked for again after a while.
+type Read<'a> = Result<Result<Option<&'a Value>, String>, Fetch>;
+
+fn read<'a>(seen: &Seen<'a>, cluster: Cluster, id: &Id, since: Time) -> Read<'a> {
+    match seen.fetched.get(&(cluster.clone(), id.clone())) {
+        Some(fetched) if fetched.begun >= since => Ok(match &fetched.error {
+            Some(error) => Err(error.clone()),
+            None => Ok(fetched.body.as_deref()),
+        }),
+        _ => Err(Fetch { cluster, id: id.clone(), not_before: since }),
+    }
+}
+
+/// The write that makes the copy equal to the original and owned by the mirror; `None` if it is.
+fn renew(
+    there: &Cluster,
+    id: &Id,
+    original: &Value,
+    copy: Option<&Value>,
+    mirror: &Row,
+) -> Result<Option<Action>, String> {
+    let wanted = copy_of(id, original);
+    let hash = hash_of(&wanted);
+    let owner = json!({
+        "apiVersion": mirror.id.kind.api_version(),
+        "kind": mirror.id.kind.name(),
+        "name": mirror.id.name,
+        "uid": mirror.uid,
+    });
+    let Some(copy) = copy else {
+        let mut body = wanted;
+        body["metadata"]["annotations"][COPY_HASH] = hash.into();
+        body["metadata"]["ownerReferences"] = json!([owner]);
+        return Ok(Some(Action::Create { cluster: there.clone(), id: id.clone(), body }));
+    };
+    let metadata = &copy["metadata"];
+    let Some(present) = metadata["annotations"][COPY_HASH].as_str() else {
+        return Err(format!("{id} on {there} is not ours and is not overwritten"));
+    };
+    if !metadata["deletionTimestamp"].is_null() {
+        return Err(format!("{id} on {there} is being deleted"));
+    }
+    let owners = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
+    let owned = owners.iter().any(|o| o["uid"].as_str() == Some(&mirror.uid.0));
+    if owned && present == hash {
+        return Ok(None);
+    }
+    let mut body = wanted;
+    body["metadata"] = metadata.clone();
+    body["metadata"]["annotations"][COPY_HASH] = hash.into();
+    let mut owners = owners;
+    if !owned {
+        owners.push(owner);
+    }
+    body["metadata"]["ownerReferences"] = Value::Array(owners);
+    let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+    let version = Version::parse(text("resourceVersion")).ok_or_else(|| format!("{id} on {there} has no version"))?;
+    let seen = Precondition { uid: Uid::from(text("uid")), version };
+    Ok(Some(Action::Replace { cluster: there.clone(), id: id.clone(), body, seen }))
+}
+
+/// The original without what belongs to its cluster.
+fn copy_of(id: &Id, original: &Value) -> Value {
+    let mut body = original.clone();
+    let own = |field: &str| -> Map<String, Value> {
+        let map = original["metadata"][field].as_object().cloned().unwrap_or_default();
+        map.into_iter().filter(|(key, _)| is_copied(key)).collect()
+    };
+    if let Some(fields) = body.as_object_mut() {
+        fields.remove("status");
+        // Tokens of the hub's own service accounts mean nothing elsewhere.
+        if id.kind == Kind::ServiceAccount {
+            fields.remove("secrets");
+        }
+        fields.insert("apiVersion".to_owned(), id.kind.api_version().into());
+        fields.insert("kind".to_owned(), id.kind.name().into());
+    }
+    body["metadata"] = json!({
+        "name": id.name,
+        "namespace": id.namespace,
+        "labels": own("labels"),
+        "annotations": own("annotations"),
+    });
+    body
+}
+
+fn hash_of(body: &Value) -> String {
+    Sha256::digest(body.to_string().as_bytes())
+        .iter()
+        .take(10)
+        .fold(String::new(), |hash, byte| hash + &format!("{byte:02x}"))
+}

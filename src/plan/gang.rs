@@ -1,0 +1,280 @@
+//! Shape of a gang: which pods a root object brings, what each asks for, what its PodGroup says.
+//! Knows KubeRay's counting (specs/volcano.md 5.2, specs/raycluster.md 2.6). Must not know members.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Flags;
+use super::quantity::{PODS, Resources};
+use crate::api::fleet::{GangPods, GangShape, GangToleration};
+use crate::api::ray::{RayClusterSpec, RayJobSpec, WorkerGroupSpec};
+use crate::row::pod_requests;
+
+/// Group name of the head.
+pub const HEAD_GROUP: &str = "headgroup";
+/// Group name of the submitter pod.
+pub const SUBMITTER_GROUP: &str = "submitter";
+/// Label with the priority class of a Ray object.
+const PRIORITY_LABEL: &str = "ray.io/priority-class-name";
+
+/// Shape of the gang that a root object (RayJob or RayCluster, whole JSON) brings. The error is a sentence for its user.
+pub fn shape(root: &Value, _flags: &Flags) -> Result<GangShape, String> {
+    let kind = root["kind"].as_str().unwrap_or_default();
+    let (cluster, submitter) = match kind {
+        "RayJob" => {
+            let spec = RayJobSpec::deserialize(&root["spec"]).map_err(|e| format!("spec: {e}"))?;
+            let submitter = submitter_template(&root["spec"]);
+            let cluster = spec
+                .ray_cluster_spec
+                .ok_or("spec.rayClusterSpec is missing: a RayJob with clusterSelector is not placed by this version")?;
+            (cluster, submitter)
+        }
+        "RayCluster" => (RayClusterSpec::deserialize(&root["spec"]).map_err(|e| format!("spec: {e}"))?, None),
+        other => return Err(format!("{other} is not a kind that is placed")),
+    };
+    let priority = root["metadata"]["labels"][PRIORITY_LABEL].as_str().unwrap_or_default();
+    of_cluster(&cluster, submitter.as_ref(), priority)
+}
+
+fn of_cluster(spec: &RayClusterSpec, submitter: Option<&Value>, priority: &str) -> Result<GangShape, String> {
+    let head = spec.head_group_spec.as_ref().ok_or("headGroupSpec is missing")?;
+    let mut pods = vec![group(HEAD_GROUP, 1, &head.template.0["spec"])?];
+    for worker in spec.groups() {
+        let count = worker_count(worker, spec.autoscaling());
+        if worker.group_name == HEAD_GROUP || worker.group_name == SUBMITTER_GROUP {
+            return Err(format!("a worker group must not be called {}", worker.group_name));
+        }
+        if count > 0 {
+            pods.push(group(&worker.group_name, count, &with_waiting_container(&worker.template.0["spec"]))?);
+        }
+    }
+    let members: i64 = pods.iter().map(|p| i64::from(p.count)).sum();
+    let min_member = i32::try_from(members).map_err(|_| format!("{members} pods are more than a gang can have"))?;
+    if let Some(template) = submitter {
+        pods.push(group(SUBMITTER_GROUP, 1, &template["spec"])?);
+    }
+    let mut shape = GangShape { min_member, priority_class: priority.to_owned(), pods, ..GangShape::default() };
+    let mut sum = Gang::parse(&shape)?.full;
+    sum.remove(PODS);
+    shape.min_resources = sum.texts();
+    Ok(shape)
+}
+
+/// Pods of a worker group: clamp(replicas, min, max) × hosts; with autoscaling its minimum.
+fn worker_count(group: &WorkerGroupSpec, autoscaling: bool) -> i64 {
+    if group.suspended() {
+        return 0;
+    }
+    let least = group.min_replicas.unwrap_or(0);
+    let most = group.max_replicas.unwrap_or(i32::MAX);
+    let replicas = match group.replicas {
+        _ if autoscaling => least,
+        None => least,
+        Some(n) if n < least => least,
+        Some(n) => n.min(most),
+    };
+    i64::from(replicas.max(0)) * i64::from(group.hosts().max(0))
+}
+
+fn group(name: &str, count: i64, pod_spec: &Value) -> Result<GangPods, String> {
+    let requests = pod_requests(pod_spec).map_err(|e| format!("group {name}: {e}"))?;
+    let texts = |v: &Value| -> BTreeMap<String, String> {
+        v.as_object()
+            .into_iter()
+            .flatten()
+            .map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned()))
+            .collect()
+    };
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let tolerations = pod_spec["tolerations"].as_array().into_iter().flatten();
+    Ok(GangPods {
+        group: name.to_owned(),
+        count: i32::try_from(count).map_err(|_| format!("group {name}: {count} pods are too many"))?,
+        requests: requests.into_iter().map(|(n, q)| (n.to_string(), q.to_string())).collect(),
+        node_selector: texts(&pod_spec["nodeSelector"]),
+        tolerations: tolerations
+            .map(|t| GangToleration {
+                key: text(&t["key"]),
+                operator: text(&t["operator"]),
+                value: text(&t["value"]),
+                effect: text(&t["effect"]),
+            })
+            .collect(),
+    })
+}
+
+/// Worker pods get a container that waits for the head (specs/raycluster.md 3.8): it asks for 200m and 256Mi at its time.
+fn with_waiting_container(pod_spec: &Value) -> Value {
+    let mut spec = pod_spec.clone();
+    let waiting = json!({"resources": {"requests": {"cpu": "200m", "memory": "256Mi"}}});
+    if let Some(fields) = spec.as_object_mut() {
+        match fields.get_mut("initContainers").and_then(Value::as_array_mut) {
+            Some(list) => list.push(waiting),
+            None => {
+                fields.insert("initContainers".to_owned(), json!([waiting]));
+            }
+        }
+    }
+    spec
+}
+
+/// Template of the pod that submits the job: K8sJobMode only; KubeRay's default where the user gave none.
+fn submitter_template(spec: &Value) -> Option<Value> {
+    match spec["submissionMode"].as_str().unwrap_or_default() {
+        "" | "K8sJobMode" => {}
+        _ => return None,
+    }
+    let own = &spec["submitterPodTemplate"];
+    if own.is_object() {
+        return Some(own.clone());
+    }
+    Some(json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}]}}))
+}
+
+/// A gang in numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gang {
+    /// minResources of its PodGroup, without `pods`.
+    pub min: Resources,
+    /// Sum of all its pods, `pods` included.
+    pub full: Resources,
+    /// Its pods, equal ones together.
+    pub tasks: Vec<Task>,
+}
+
+/// Equal pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Task {
+    /// Group name.
+    pub group: String,
+    /// How many.
+    pub count: i64,
+    /// What one asks for, `pods: 1` included.
+    pub requests: Resources,
+    /// Labels that its node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that it tolerates.
+    pub tolerations: Vec<GangToleration>,
+}
+
+impl Gang {
+    /// From the shape that is stored. The error names group and dimension.
+    pub fn parse(shape: &GangShape) -> Result<Self, String> {
+        let mut gang = Gang { min: Resources::parse(&shape.min_resources)?, ..Gang::default() };
+        for pods in &shape.pods {
+            let task = Task::parse(pods)?;
+            gang.full.add(&task.requests.times(task.count));
+            gang.tasks.push(task);
+        }
+        Ok(gang)
+    }
+}
+
+impl Task {
+    /// From stored pods.
+    pub fn parse(pods: &GangPods) -> Result<Self, String> {
+        let mut requests = Resources::parse(&pods.requests).map_err(|e| format!("group {}: {e}", pods.group))?;
+        requests.set(PODS, 1);
+        Ok(Self {
+            group: pods.group.clone(),
+            count: i64::from(pods.count),
+            requests,
+            node_selector: pods.node_selector.clone(),
+            tolerations: pods.tolerations.clone(),
+        })
+    }
+}
+
+/// Name of the PodGroup of a root object (specs/volcano.md 5.2), the same for RayJob and RayCluster.
+pub fn pod_group_name(root_name: &str) -> String {
+    format!("ray-{root_name}-pg")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(cpu: &str, memory: &str, more: &[(&str, &str)]) -> Value {
+        let mut requests = json!({"cpu": cpu, "memory": memory});
+        for (name, amount) in more {
+            requests[*name] = json!(amount);
+        }
+        json!({"spec": {"containers": [{"name": "ray", "resources": {"requests": requests}}]}})
+    }
+
+    /// specs/volcano.md 5.3.
+    fn cluster(autoscaling: bool) -> Value {
+        json!({
+            "enableInTreeAutoscaling": autoscaling,
+            "headGroupSpec": {"template": template("2", "8Gi", &[])},
+            "workerGroupSpecs": [
+                {"groupName": "a", "replicas": 4, "minReplicas": 1, "maxReplicas": 8,
+                 "template": template("8", "32Gi", &[("nvidia.com/gpu", "1")])},
+                {"groupName": "b", "replicas": 2, "minReplicas": 1, "maxReplicas": 2, "numOfHosts": 4,
+                 "template": template("16", "64Gi", &[("google.com/tpu", "4")])},
+            ],
+        })
+    }
+
+    fn sums(shape: &GangShape) -> (i32, &str, &str) {
+        (shape.min_member, &shape.min_resources["cpu"], &shape.min_resources["memory"])
+    }
+
+    #[test]
+    fn a_cluster_counts_head_and_workers() {
+        let root = json!({"kind": "RayCluster", "spec": cluster(false)});
+        let shape = shape(&root, &Flags::default()).unwrap();
+        assert_eq!(sums(&shape), (13, "162", "648Gi"));
+        assert_eq!((&*shape.min_resources["nvidia.com/gpu"], &*shape.min_resources["google.com/tpu"]), ("4", "32"));
+    }
+
+    #[test]
+    fn with_autoscaling_the_minimum_is_the_gang() {
+        let root = json!({"kind": "RayCluster", "spec": cluster(true)});
+        assert_eq!(sums(&shape(&root, &Flags::default()).unwrap()), (6, "74", "296Gi"));
+    }
+
+    #[test]
+    fn a_submitter_counts_in_min_resources_but_not_in_min_member() {
+        let job =
+            |mode: &str| json!({"kind": "RayJob", "spec": {"submissionMode": mode, "rayClusterSpec": cluster(false)}});
+        let with = shape(&job("K8sJobMode"), &Flags::default()).unwrap();
+        assert_eq!(sums(&with), (13, "162500m", "663752Mi"));
+        assert_eq!(with.pods.last().unwrap().group, "submitter");
+        assert_eq!(sums(&shape(&job("HTTPMode"), &Flags::default()).unwrap()), (13, "162", "648Gi"));
+    }
+
+    #[test]
+    fn replicas_are_held_between_minimum_and_maximum_and_suspended_groups_are_none() {
+        let mut spec = cluster(false);
+        spec["workerGroupSpecs"][0]["replicas"] = json!(10);
+        let root = json!({"kind": "RayCluster", "spec": spec});
+        assert_eq!(sums(&shape(&root, &Flags::default()).unwrap()).0, 17);
+        let mut spec = cluster(false);
+        spec["workerGroupSpecs"][1]["suspend"] = json!(true);
+        let root = json!({"kind": "RayCluster", "spec": spec});
+        assert_eq!(sums(&shape(&root, &Flags::default()).unwrap()), (5, "34", "136Gi"));
+    }
+
+    #[test]
+    fn a_small_worker_asks_for_what_its_waiting_container_needs() {
+        let root = json!({"kind": "RayCluster", "spec": {
+            "headGroupSpec": {"template": template("1", "1Gi", &[])},
+            "workerGroupSpecs": [{"groupName": "w", "replicas": 1, "template": template("100m", "1Gi", &[])}],
+        }});
+        let shape = shape(&root, &Flags::default()).unwrap();
+        assert_eq!(shape.pods[1].requests["cpu"], "200m");
+    }
+
+    #[test]
+    fn what_has_no_shape_says_why() {
+        let no_head = json!({"kind": "RayCluster", "spec": {}});
+        assert_eq!(shape(&no_head, &Flags::default()).unwrap_err(), "headGroupSpec is missing");
+        let mut bad = json!({"kind": "RayCluster", "spec": cluster(false)});
+        bad["spec"]["headGroupSpec"]["template"] = template("2x", "1Gi", &[]);
+        let why = shape(&bad, &Flags::default()).unwrap_err();
+        assert!(why.starts_with("group headgroup: cpu: "), "{why}");
+    }
+}

@@ -1,0 +1,348 @@
+//! What a member has room for, counted from its own tables (specs/volcano.md 3.2, 3.3) and the `Placement`s on the hub.
+//! Must not know verdicts, or when the picture is published.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::scheduler;
+use crate::api::fleet::{GangPods, GangToleration, MemberCapacitySpec, NodeClass, Placement, QueuePicture, Stage};
+use crate::api::names::{POD_GROUP_ANNOTATION, TASK_SPEC_ANNOTATION};
+use crate::api::{Cluster, Id, Kind, Time};
+use crate::plan::gang::{Gang, pod_group_name};
+use crate::plan::place::Picture;
+use crate::plan::quantity::{PODS, Resources};
+use crate::plan::{Member, Seen, decision};
+use crate::row::{Facts, NodeFacts, PodFacts, PodGroupFacts, QueueFacts, Row, Tables};
+
+/// A PodGroup without any phase for this long in an open queue: the scheduler gives no sign of life.
+const SILENT: Duration = Duration::from_secs(60);
+/// Labels of nodes that selectors name by custom; others are kept where a gang of ours names them.
+const USUAL_LABELS: &[&str] = &[
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "nvidia.com/gpu.product",
+    "cloud.google.com/gke-accelerator",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+];
+
+/// The member's picture for the second and third check of one root object: without itself, and without gangs of ours whose
+/// reservation began later. So of two that exclude each other exactly one goes on.
+pub fn own_picture(seen: &Seen, on: Member, row: &Row, ours: &Placement, now: Time) -> Result<Picture, String> {
+    let rank = |row: &Row, p: &Placement| (decision::stage_since(row, p), p.spec.root.root_id.clone());
+    let own = rank(row, ours);
+    let later: Vec<&str> = seen
+        .hub
+        .rows(Kind::Placement)
+        .filter_map(|row| Some((row, decision::of(row)?)))
+        .filter(|(row, p)| {
+            p.spec.root.root_id == ours.spec.root.root_id || (p.spec.stage == Stage::Reserving && rank(row, p) > own)
+        })
+        .map(|(_, p)| &*p.spec.root.root_id)
+        .collect();
+    Picture::parse(&observe(seen, on, now, &|root_id| later.contains(&root_id))?)
+}
+
+/// The picture of a member; gangs whose root id `skip` names are left out. The error says what could not be read.
+pub fn observe(seen: &Seen, on: Member, now: Time, skip: &dyn Fn(&str) -> bool) -> Result<MemberCapacitySpec, String> {
+    let config = Id::new(Kind::ConfigMap, scheduler::NAMESPACE, scheduler::CONFIG_MAP);
+    let read = seen.fetched.get(&(Cluster::Member(on.name.clone()), config));
+    let silent_since = Kind::ALL.iter().find_map(|kind| on.tables.table(*kind).silent.clone());
+    let mut spec = MemberCapacitySpec {
+        counts_up_to: seen.me.placements_up_to.0,
+        reachable: silent_since.is_none(),
+        unreachable_reason: silent_since.map(|(_, why)| why).unwrap_or_default(),
+        scheduler: scheduler::settings(read),
+        ..MemberCapacitySpec::default()
+    };
+    let listed = |kind| on.tables.table(kind).listed.is_some();
+    spec.scheduler.installed = listed(Kind::Queue) && listed(Kind::PodGroup);
+    let nodes = Nodes::count(on.tables)?;
+    spec.allocatable = nodes.total.texts();
+    spec.used = nodes.used.texts();
+    spec.node_classes = nodes.classes(seen.hub);
+    let mut gangs = Gangs::default();
+    for row in on.tables.rows(Kind::Queue) {
+        if let Facts::Queue(facts) = &row.facts {
+            gangs.queues.insert(row.id.name.to_string(), Terms::of(facts)?);
+        }
+    }
+    let (placements, pods) = (bound(seen.hub, on), pods_by_group(on.tables));
+    for row in on.tables.rows(Kind::PodGroup) {
+        let Facts::PodGroup(group) = &row.facts else { continue };
+        if row.root_id.as_ref().is_some_and(|root| skip(root.as_str())) {
+            continue;
+        }
+        let waits = group.phase.is_empty() && row.deleting.is_none() && row.created + SILENT < now;
+        spec.scheduler.silent |= waits && gangs.queues.get(&*group.queue).is_some_and(|q| &*q.state == "Open");
+        let mine = placements
+            .get(&row.id)
+            .copied()
+            .filter(|p| row.root_id.as_ref().is_some_and(|r| r.as_str() == p.spec.root.root_id));
+        gangs.count(group, pods.get(&row.id).map_or(&[], Vec::as_slice), mine)?;
+    }
+    for (id, placement) in placements {
+        let there = on.tables.get(&id).map(|row| &row.facts);
+        let admitted = matches!(there, Some(Facts::PodGroup(g)) if !matches!(&*g.phase, "" | "Pending"));
+        if !admitted && !skip(&placement.spec.root.root_id) {
+            gangs.promise(placement, there.is_some())?;
+        }
+    }
+    spec.reserved = gangs.reserved.texts();
+    spec.promised = gangs.promised.into_values().collect();
+    spec.queues = gangs.queues.into_iter().map(|(name, terms)| (name, terms.picture())).collect();
+    Ok(spec)
+}
+
+/// `Placement`s whose gang is on the member or on its way there, by the id of their PodGroup.
+fn bound<'a>(hub: &'a Tables, on: Member) -> BTreeMap<Id, &'a Placement> {
+    hub.rows(Kind::Placement)
+        .filter_map(|row| Some((row, decision::of(row)?)))
+        .filter(|(_, p)| p.spec.member.as_deref() == Some(on.name.as_str()))
+        .filter(|(_, p)| matches!(p.spec.stage, Stage::Reserving | Stage::Admitted | Stage::Running))
+        .map(|(row, p)| (Id::new(Kind::PodGroup, row.id.namespace.clone(), pod_group_name(&p.spec.root.name)), p))
+        .collect()
+}
+
+/// Pods by the id of their PodGroup.
+fn pods_by_group(tables: &Tables) -> BTreeMap<Id, Vec<(&Row, &PodFacts)>> {
+    let mut groups: BTreeMap<Id, Vec<(&Row, &PodFacts)>> = BTreeMap::new();
+    for row in tables.rows(Kind::Pod) {
+        let group = row.annotation(POD_GROUP_ANNOTATION);
+        if let Facts::Pod(pod) = &row.facts
+            && !group.is_empty()
+        {
+            groups.entry(Id::new(Kind::PodGroup, row.id.namespace.clone(), group)).or_default().push((row, pod));
+        }
+    }
+    groups
+}
+
+fn requests(pod: &PodFacts) -> Result<Resources, String> {
+    let mut requests = Resources::parse(&pod.requests)?;
+    requests.set(PODS, 1);
+    Ok(requests)
+}
+
+fn is_finished(pod: &PodFacts) -> bool {
+    matches!(&*pod.phase, "Succeeded" | "Failed")
+}
+
+/// Nodes and what is used of them.
+struct Nodes<'a> {
+    total: Resources,
+    used: Resources,
+    nodes: BTreeMap<Arc<str>, (&'a Row, &'a NodeFacts, Resources, Resources)>,
+}
+
+impl<'a> Nodes<'a> {
+    fn count(tables: &'a Tables) -> Result<Self, String> {
+        let mut nodes = Self { total: Resources::new(), used: Resources::new(), nodes: BTreeMap::new() };
+        for row in tables.rows(Kind::Node) {
+            let Facts::Node(facts) = &row.facts else { continue };
+            let allocatable = Resources::parse(&facts.allocatable).map_err(|e| format!("node {}: {e}", row.id.name))?;
+            nodes.total.add(&allocatable);
+            nodes.nodes.insert(row.id.name.clone(), (row, facts, allocatable.clone(), allocatable));
+        }
+        for row in tables.rows(Kind::Pod) {
+            let Facts::Pod(pod) = &row.facts else { continue };
+            if pod.node.is_empty() || is_finished(pod) {
+                continue;
+            }
+            let asks = requests(pod).map_err(|e| format!("pod {}/{}: {e}", row.id.namespace, row.id.name))?;
+            nodes.used.add(&asks);
+            if let Some((_, _, free, _)) = nodes.nodes.get_mut(&pod.node) {
+                free.sub(&asks);
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Nodes that take pods, equal ones together.
+    fn classes(&self, hub: &Tables) -> Vec<NodeClass> {
+        let named = named_labels(hub);
+        let mut classes: Vec<NodeClass> = Vec::new();
+        for (row, facts, free, allocatable) in self.nodes.values() {
+            if !facts.ready || facts.unschedulable || row.deleting.is_some() {
+                continue;
+            }
+            let relevant = |key: &str| USUAL_LABELS.contains(&key) || named.contains(&key);
+            let class = NodeClass {
+                count: 1,
+                free: free.texts(),
+                allocatable: allocatable.texts(),
+                labels: row
+                    .labels
+                    .iter()
+                    .filter(|(k, _)| relevant(k))
+                    .map(|(k, v)| (k.to_string(), v.to_string()))
+                    .collect(),
+                taints: facts.taints.iter().map(|t| format!("{}={}:{}", t.key, t.value, t.effect)).collect(),
+            };
+            match classes.iter_mut().find(|c| NodeClass { count: 1, ..(*c).clone() } == class) {
+                Some(same) => same.count += 1,
+                None => classes.push(class),
+            }
+        }
+        classes
+    }
+}
+
+/// Labels that gangs of ours select nodes by.
+fn named_labels(hub: &Tables) -> Vec<&str> {
+    let placements = hub.rows(Kind::Placement).filter_map(decision::of);
+    let pods = placements.filter_map(|p| p.status.gang.as_ref()).flat_map(|g| &g.pods);
+    pods.flat_map(|p| p.node_selector.keys()).map(String::as_str).collect()
+}
+
+/// Terms of one queue.
+#[derive(Default)]
+struct Terms {
+    state: Arc<str>,
+    picture: QueuePicture,
+    allocated: Resources,
+    inqueue: Resources,
+    elastic: Resources,
+    requested: Resources,
+}
+
+impl Terms {
+    fn of(facts: &QueueFacts) -> Result<Self, String> {
+        let texts = |list: &crate::row::Quantities| -> Result<BTreeMap<String, String>, String> {
+            Resources::parse(list)?;
+            Ok(list.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect())
+        };
+        let picture = QueuePicture {
+            state: facts.state.to_string(),
+            weight: facts.weight,
+            priority: facts.priority,
+            parent: facts.parent.to_string(),
+            capability: texts(&facts.capability)?,
+            guarantee: texts(&facts.guarantee)?,
+            deserved: texts(&facts.deserved)?,
+            ..QueuePicture::default()
+        };
+        Ok(Self { state: facts.state.clone(), picture, ..Self::default() })
+    }
+
+    fn picture(self) -> QueuePicture {
+        QueuePicture {
+            allocated: self.allocated.texts(),
+            inqueue: self.inqueue.texts(),
+            elastic: self.elastic.texts(),
+            requested: self.requested.texts(),
+            ..self.picture
+        }
+    }
+}
+
+/// Sums over gangs.
+#[derive(Default)]
+struct Gangs {
+    queues: BTreeMap<String, Terms>,
+    reserved: Resources,
+    promised: BTreeMap<String, GangPods>,
+}
+
+impl Gangs {
+    /// One PodGroup with its pods (specs/volcano.md 3.3). `ours` is its `Placement`.
+    fn count(
+        &mut self,
+        group: &PodGroupFacts,
+        pods: &[(&Row, &PodFacts)],
+        ours: Option<&Placement>,
+    ) -> Result<(), String> {
+        let least = Resources::parse(&group.min_resources)?;
+        let (mut allocated, mut asked, mut placed) = (Resources::new(), Resources::new(), 0);
+        let mut waiting = Vec::new();
+        for (row, pod) in pods.iter().filter(|(row, pod)| row.deleting.is_none() && !is_finished(pod)) {
+            let requests = requests(pod)?;
+            asked.add(&requests);
+            if !pod.node.is_empty() && matches!(&*pod.phase, "Pending" | "Running") {
+                allocated.add(&requests);
+                placed += 1;
+            } else if pod.node.is_empty() {
+                waiting.push((*row, *pod));
+            }
+        }
+        let holds = match &*group.phase {
+            "Inqueue" => true,
+            "Running" => placed >= group.min_member,
+            _ => false,
+        };
+        let missing = if holds { least.clone().minus(&allocated).at_least_zero() } else { Resources::new() };
+        if holds {
+            self.reserved.add(if &*group.phase == "Inqueue" { &least } else { &missing });
+            match ours.and_then(|p| p.status.gang.as_ref()) {
+                Some(shape) => {
+                    for pods_of in &shape.pods {
+                        let there = |(row, pod): &&(&Row, &PodFacts)| {
+                            row.annotation(TASK_SPEC_ANNOTATION) == pods_of.group && !pod.node.is_empty()
+                        };
+                        let there = i32::try_from(pods.iter().filter(there).count()).unwrap_or(i32::MAX);
+                        self.promise_pods(GangPods { count: pods_of.count - there, ..pods_of.clone() });
+                    }
+                }
+                None => waiting.iter().for_each(|(_, pod)| self.promise_pods(of_pod(pod))),
+            }
+        }
+        let queue = if group.queue.is_empty() { "default" } else { &group.queue };
+        let Some(terms) = self.queues.get_mut(queue) else { return Ok(()) };
+        terms.elastic.add(&allocated.clone().minus(&least).at_least_zero());
+        terms.allocated.add(&allocated);
+        terms.requested.add(&asked);
+        terms.inqueue.add(&missing);
+        terms.picture.pod_groups += 1;
+        terms.picture.pending += i32::from(matches!(&*group.phase, "" | "Pending"));
+        Ok(())
+    }
+
+    /// A gang of ours that Volcano has not admitted yet counts as if it had.
+    fn promise(&mut self, placement: &Placement, has_group: bool) -> Result<(), String> {
+        let Some(shape) = &placement.status.gang else { return Ok(()) };
+        let gang = Gang::parse(shape)?;
+        self.reserved.add(&gang.min);
+        shape.pods.iter().for_each(|pods| self.promise_pods(pods.clone()));
+        if let Some(terms) = self.queues.get_mut(&placement.spec.queue) {
+            terms.inqueue.add(&gang.min);
+            terms.requested.add(&gang.full);
+            terms.picture.pod_groups += i32::from(!has_group);
+        }
+        Ok(())
+    }
+
+    /// Equal pods are kept together.
+    fn promise_pods(&mut self, pods: GangPods) {
+        if pods.count <= 0 {
+            return;
+        }
+        let alike = GangPods { group: String::new(), count: 0, ..pods.clone() };
+        let key = serde_json::to_string(&alike).unwrap_or_default();
+        let group = pods.group;
+        self.promised.entry(key).or_insert(GangPods { group, ..alike }).count += pods.count;
+    }
+}
+
+fn of_pod(pod: &PodFacts) -> GangPods {
+    let text = |t: &Arc<str>| t.to_string();
+    GangPods {
+        group: String::new(),
+        count: 1,
+        requests: pod.requests.iter().map(|(k, v)| (text(k), text(v))).collect(),
+        node_selector: pod.node_selector.iter().map(|(k, v)| (text(k), text(v))).collect(),
+        tolerations: pod
+            .tolerations
+            .iter()
+            .map(|t| GangToleration {
+                key: text(&t.key),
+                operator: text(&t.operator),
+                value: text(&t.value),
+                effect: text(&t.effect),
+            })
+            .collect(),
+    }
+}

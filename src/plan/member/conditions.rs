@@ -1,0 +1,90 @@
+//! Conditions of a `MemberCluster`: reachable, credentials, Volcano, ready.
+//! Must not know capacity.
+
+use super::super::{Action, Precondition, Seen, decision};
+use crate::api::fleet::{Condition, MemberClusterStatus};
+use crate::api::{Cluster, Kind, MemberName, Time};
+use crate::row::{Facts, Row, Tables};
+
+/// Status PUT that makes the conditions true to what is seen; `None` if they are.
+pub(super) fn put(seen: &Seen, row: &Row, member: &MemberName, now: Time) -> Option<Action> {
+    let Facts::MemberCluster(stored) = &row.facts else { return None };
+    let tables = seen.member.map(|on| on.tables);
+    let refused = seen.refused.get(member).map(String::as_str);
+    let found = judge(tables, refused)?;
+    let mut next = MemberClusterStatus { conditions: Vec::new(), ..stored.status.clone() };
+    if let Some(tables) = tables.filter(|t| t.table(Kind::Node).listed.is_some()) {
+        next.nodes = i64::try_from(tables.table(Kind::Node).len()).ok();
+    }
+    for (kind, status, reason, message) in found {
+        let before = stored.status.conditions.iter().find(|c| c.r#type == kind);
+        let since = before
+            .filter(|c| c.status == status)
+            .map_or_else(|| now.seconds_text(), |c| c.last_transition_time.clone());
+        next.conditions.push(Condition {
+            r#type: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message,
+            last_transition_time: since,
+            observed_generation: Some(row.generation),
+        });
+    }
+    if next == stored.status {
+        return None;
+    }
+    let mut body = decision::body(row)?;
+    body["status"] = serde_json::to_value(&next).ok()?;
+    Some(Action::Status {
+        cluster: Cluster::Hub,
+        id: row.id.clone(),
+        body,
+        seen: Precondition::from(row),
+        decision: false,
+    })
+}
+
+type Found = (&'static str, &'static str, &'static str, String);
+
+/// Type, status, reason and message of each condition; `None` while nothing is known either way.
+fn judge(tables: Option<&Tables>, refused: Option<&str>) -> Option<Vec<Found>> {
+    if let Some(why) = refused {
+        return Some(vec![
+            ("Ready", "False", "CredentialsRefused", why.to_owned()),
+            ("Reachable", "Unknown", "NotTried", "there are no credentials to reach it with".to_owned()),
+            ("VolcanoReady", "Unknown", "NotTried", "there are no credentials to reach it with".to_owned()),
+            ("CredentialsValid", "False", "Refused", why.to_owned()),
+        ]);
+    }
+    let tables = tables?;
+    let core = [Kind::Node, Kind::Pod, Kind::RayJob, Kind::RayCluster];
+    let volcano = [Kind::Queue, Kind::PodGroup];
+    let failing = |kinds: &[Kind]| kinds.iter().find_map(|kind| tables.table(*kind).silent.clone());
+    let listed = |kinds: &[Kind]| kinds.iter().all(|kind| tables.table(*kind).listed.is_some());
+    let silent = failing(&core);
+    if silent.is_none() && !listed(&core) {
+        return None;
+    }
+    let reachable: Found = match &silent {
+        Some((_, error)) => ("Reachable", "False", "Silent", error.clone()),
+        None => ("Reachable", "True", "Listed", "its API server answers".to_owned()),
+    };
+    let rejected = silent
+        .as_ref()
+        .filter(|(_, e)| ["401", "403", "Unauthorized", "Forbidden"].iter().any(|code| e.contains(code)));
+    let credentials: Found = match (rejected, &silent) {
+        (Some((_, error)), _) => ("CredentialsValid", "False", "Rejected", error.clone()),
+        (None, Some(_)) => ("CredentialsValid", "Unknown", "Silent", "it does not answer".to_owned()),
+        (None, None) => ("CredentialsValid", "True", "Accepted", "its API server takes them".to_owned()),
+    };
+    let volcano: Found = match (failing(&volcano), listed(&volcano)) {
+        (Some((_, error)), _) => ("VolcanoReady", "False", "NotServed", error),
+        (None, false) => ("VolcanoReady", "Unknown", "NotListed", "Queue and PodGroup were not listed yet".to_owned()),
+        (None, true) => ("VolcanoReady", "True", "Served", "Queue and PodGroup are served".to_owned()),
+    };
+    let ready: Found = match [&reachable, &credentials, &volcano].into_iter().find(|c| c.1 != "True") {
+        Some((kind, _, reason, message)) => ("Ready", "False", reason, format!("{kind}: {message}")),
+        None => ("Ready", "True", "Ready", "gangs can be placed here".to_owned()),
+    };
+    Some(vec![ready, reachable, volcano, credentials])
+}

@@ -1,0 +1,121 @@
+//! A member as a whole: its published capacity, its conditions, copies that no `Placement` names.
+//! Owner of `m-<m>-0`. Must not know how a root object is placed.
+
+pub mod capacity;
+mod conditions;
+pub mod scheduler;
+mod strays;
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Action, Member, Plan, Precondition, Seen, Why, decision};
+use crate::api::fleet::{MemberCapacity, MemberCapacitySpec};
+use crate::api::{Cluster, Id, Kind, MemberName, Time, Version};
+use crate::row::{Facts, Row};
+
+/// A picture that did not change is written again after this time.
+const REFRESH: Duration = Duration::from_secs(30);
+/// A picture is written at most this often.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// One look at a member.
+pub fn plan(seen: &Seen, member: &MemberName, now: Time) -> Plan {
+    let Some(cluster) = seen.hub.table(Kind::MemberCluster).get("", member.as_str()) else {
+        return Plan { why: Why::new("its MemberCluster is gone"), ..Plan::default() };
+    };
+    let mut plan = Plan { why: Why::new("watched"), ..Plan::default() };
+    plan.actions.extend(conditions::put(seen, cluster, member, now));
+    let Some(on) = seen.member else { return plan };
+    if seen.refused.contains_key(member) || !is_listed(on) {
+        plan.why = Why::new("not seen yet");
+        return plan;
+    }
+    strays::plan(seen, on, now, &mut plan);
+    publish(seen, on, cluster, now, &mut plan);
+    plan
+}
+
+/// Whether enough was listed to say anything about the member.
+fn is_listed(on: Member) -> bool {
+    [Kind::Node, Kind::Pod, Kind::RayJob, Kind::RayCluster].iter().all(|kind| on.tables.table(*kind).listed.is_some())
+}
+
+/// Writes the picture: on change at most once a second, and every 30 s.
+fn publish(seen: &Seen, on: Member, cluster: &Row, now: Time, plan: &mut Plan) {
+    let config = Id::new(Kind::ConfigMap, scheduler::NAMESPACE, scheduler::CONFIG_MAP);
+    let read = seen.fetched.get(&(Cluster::Member(on.name.clone()), config.clone()));
+    if read.is_none_or(|f| f.begun + scheduler::READ_EVERY <= now) {
+        plan.fetch.push(super::Fetch { cluster: Cluster::Member(on.name.clone()), id: config, not_before: now });
+        if read.is_none() {
+            // Without it the first picture would be one of assumptions.
+            return;
+        }
+    }
+    let mut spec = match capacity::observe(seen, on, now, &|_| false) {
+        Ok(spec) => spec,
+        Err(why) => {
+            plan.why = Why::new(format!("its capacity cannot be counted: {why}"));
+            return;
+        }
+    };
+    spec.tombstones = strays::held(seen.hub, on);
+    let row = seen.hub.table(Kind::MemberCapacity).get("", on.name.as_str());
+    let stored = row.and_then(|row| match &row.facts {
+        Facts::MemberCapacity(stored) => Some((row, stored)),
+        _ => None,
+    });
+    let Some((row, stored)) = stored else {
+        spec.observed_at = now.micro_text();
+        plan.actions.push(create(on, cluster, &spec));
+        return;
+    };
+    let received = seen.capacity_received.get(on.name.as_str()).copied().unwrap_or(now);
+    let due = received + if differs(seen, on, &stored.spec, &spec) { WRITE_EVERY } else { REFRESH };
+    if now < due {
+        plan.next = Some(plan.next.map_or(due, |at| at.min(due)));
+        return;
+    }
+    spec.observed_at = now.micro_text();
+    plan.next = Some(plan.next.map_or(now + REFRESH, |at| at.min(now + REFRESH)));
+    plan.actions.extend(replace(row, &spec));
+}
+
+/// Whether the picture says something else, or `Placement`s of this member wait to be counted.
+fn differs(seen: &Seen, on: Member, stored: &MemberCapacitySpec, fresh: &MemberCapacitySpec) -> bool {
+    let same = MemberCapacitySpec {
+        observed_at: stored.observed_at.clone(),
+        counts_up_to: stored.counts_up_to,
+        ..fresh.clone()
+    } == *stored;
+    let uncounted = seen.hub.rows(Kind::Placement).any(|row| {
+        let here = decision::of(row).is_some_and(|p| p.spec.member.as_deref() == Some(on.name.as_str()));
+        here && row.version > Version(stored.counts_up_to) && row.version <= Version(fresh.counts_up_to)
+    });
+    !same || uncounted
+}
+
+fn create(on: Member, cluster: &Row, spec: &MemberCapacitySpec) -> Action {
+    let body = json!({
+        "apiVersion": Kind::MemberCapacity.api_version(),
+        "kind": Kind::MemberCapacity.name(),
+        "metadata": {
+            "name": on.name.as_str(),
+            "ownerReferences": [{
+                "apiVersion": Kind::MemberCluster.api_version(),
+                "kind": Kind::MemberCluster.name(),
+                "name": cluster.id.name,
+                "uid": cluster.uid,
+            }],
+        },
+        "spec": spec,
+    });
+    Action::Create { cluster: Cluster::Hub, id: Id::new(Kind::MemberCapacity, "", on.name.0.clone()), body }
+}
+
+fn replace(row: &Row, spec: &MemberCapacitySpec) -> Option<Action> {
+    let mut body = decision::body(row)?;
+    body["spec"] = serde_json::to_value(&MemberCapacity { spec: spec.clone() }.spec).ok()?;
+    Some(Action::Replace { cluster: Cluster::Hub, id: row.id.clone(), body, seen: Precondition::from(row) })
+}

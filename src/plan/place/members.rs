@@ -1,0 +1,176 @@
+//! Verdicts for all members from what stands on the hub: pictures, gangs in flight, back-offs.
+//! Knows `MemberCluster`, `MemberCapacity` and `Placement`. Must not know what is done about a verdict.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::picture::Picture;
+use super::verdict::{Finding, judge};
+use crate::api::fleet::{MemberCapacity, Placement, PlacementSpec, Stage};
+use crate::api::{Kind, Time, Version, member_unit};
+use crate::plan::gang::Gang;
+use crate::plan::{Flags, decision};
+use crate::row::{Facts, Row, Tables};
+
+/// What verdicts are made from.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// Tables of the hub.
+    pub hub: &'a Tables,
+    /// When the present version of each `MemberCapacity` came.
+    pub received: &'a BTreeMap<Arc<str>, Time>,
+    /// Epochs of units; `None` in a dry run, which binds nothing.
+    pub epochs: Option<&'a BTreeMap<Arc<str>, u64>>,
+    /// Settings.
+    pub flags: &'a Flags,
+    /// The time.
+    pub now: Time,
+}
+
+/// What is placed.
+pub struct Subject<'a> {
+    /// Root id; empty in a dry run.
+    pub root_id: &'a str,
+    /// Queue.
+    pub queue: &'a str,
+    /// Gang.
+    pub gang: &'a Gang,
+    /// The decision so far and its version; `None` in a dry run.
+    pub so_far: Option<(&'a PlacementSpec, Version)>,
+}
+
+/// Pictures of all members with gangs in flight counted, or why there is none; for one root object.
+pub struct Members<'a> {
+    view: View<'a>,
+    pictures: BTreeMap<Arc<str>, Result<Picture, Finding>>,
+}
+
+impl<'a> Members<'a> {
+    /// Reads all members. Gangs of `except` (a root id) are not counted.
+    pub fn read(view: View<'a>, except: &str) -> Self {
+        let pictures =
+            view.hub.rows(Kind::MemberCluster).map(|row| (row.id.name.clone(), picture(&view, row, except))).collect();
+        Self { view, pictures }
+    }
+
+    /// Names of all members.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.pictures.keys()
+    }
+
+    /// The verdict for one member.
+    pub fn judge(&self, member: &str, subject: &Subject) -> Finding {
+        match self.pictures.get(member) {
+            None => Finding::no("NotRegistered", format!("there is no MemberCluster {member}")),
+            Some(Err(finding)) => finding.clone(),
+            Some(Ok(picture)) => {
+                let finding = judge(picture, subject.queue, subject.gang);
+                if finding.fits() { self.held_back(member, subject).unwrap_or(finding) } else { finding }
+            }
+        }
+    }
+
+    /// Whether the member's picture is younger than the end of an earlier generation there: before that it cannot tell
+    /// whether the name is free again (E6).
+    pub fn is_settled(&self, member: &str, subject: &Subject) -> bool {
+        let Some((spec, version)) = subject.so_far else { return true };
+        let been_there = spec.generation > 0 && spec.member.as_deref() == Some(member);
+        !been_there || capacity_of(self.view.hub, member).is_some_and(|c| c.spec.counts_up_to >= version.0)
+    }
+
+    /// What keeps a gang from a member that has room for it.
+    fn held_back(&self, member: &str, subject: &Subject) -> Option<Finding> {
+        let view = &self.view;
+        if let Some(epochs) = view.epochs
+            && !epochs.contains_key(&member_unit(member, 0))
+        {
+            return Some(Finding::no("Unreachable", "no replica has taken over this member yet"));
+        }
+        let capacity = capacity_of(view.hub, member)?;
+        let tombstone = capacity.spec.tombstones.iter().any(|id| id == subject.root_id);
+        let (spec, _) = subject.so_far?;
+        if tombstone {
+            return Some(Finding::no("NameTaken", "the name is still held there by its withdrawn copy"));
+        }
+        let until = spec.back_offs.get(member).and_then(|b| Time::parse(&b.until)).filter(|until| *until > view.now)?;
+        Some(Finding::no(
+            "BackoffUntil",
+            format!("withdrawn from there before; not again before {}", until.seconds_text()),
+        ))
+    }
+}
+
+/// The stored picture of a member.
+pub(super) fn capacity_of<'a>(hub: &'a Tables, member: &str) -> Option<&'a MemberCapacity> {
+    match &hub.table(Kind::MemberCapacity).get("", member)?.facts {
+        Facts::MemberCapacity(capacity) => Some(capacity),
+        _ => None,
+    }
+}
+
+fn picture(view: &View, cluster: &Row, except: &str) -> Result<Picture, Finding> {
+    let member = &*cluster.id.name;
+    let Facts::MemberCluster(registered) = &cluster.facts else {
+        return Err(Finding::no("NotReady", "its MemberCluster cannot be read"));
+    };
+    let condition = |kind: &str| registered.status.conditions.iter().find(|c| c.r#type == kind && c.status == "False");
+    if let Some(c) = condition("CredentialsValid").or_else(|| condition("Reachable")) {
+        return Err(Finding::no("Unreachable", c.message.clone()));
+    }
+    let Some(capacity) = capacity_of(view.hub, member) else {
+        return Err(Finding::no("StaleView", "nothing is known of it yet"));
+    };
+    if !capacity.spec.reachable {
+        return Err(Finding::no("Unreachable", capacity.spec.unreachable_reason.clone()));
+    }
+    let age = view.received.get(member).map(|received| view.now.since(*received));
+    let stale = age.is_none_or(|age| age.as_millis() > u128::from(view.flags.capacity_stale_ms));
+    if stale {
+        let words = age.map_or("never received".to_owned(), |age| format!("{} s old", age.as_secs()));
+        return Err(Finding::no("StaleView", format!("what is known of it is {words}")));
+    }
+    if registered.spec.unschedulable || cluster.deleting.is_some() {
+        return Err(Finding::no("Cordoned", "its operator takes no new work there"));
+    }
+    if !matches!(&*registered.spec.mode, "" | "Full") {
+        return Err(Finding::no("PolicyExcluded", format!("mode {} is not built yet", registered.spec.mode)));
+    }
+    let mut picture = Picture::parse(&capacity.spec)
+        .map_err(|why| Finding::no("NotReady", format!("its picture cannot be read: {why}")))?;
+    for (placement, gang) in in_flight(view.hub, member, capacity.spec.counts_up_to, except) {
+        picture.assume(&placement.spec.queue, &gang);
+    }
+    Ok(picture)
+}
+
+/// Gangs that are bound to a member and that its picture does not count yet (`placement.md` section 1).
+fn in_flight<'a>(hub: &'a Tables, member: &str, counts_up_to: u64, except: &str) -> Vec<(&'a Placement, Gang)> {
+    hub.rows(Kind::Placement)
+        .filter(|row| row.version.0 > counts_up_to)
+        .filter_map(decision::of)
+        .filter(|p| p.spec.member.as_deref() == Some(member) && p.spec.root.root_id != except)
+        .filter(|p| matches!(p.spec.stage, Stage::Reserving | Stage::Admitted | Stage::Running))
+        .filter_map(|p| Some((p, Gang::parse(p.status.gang.as_ref()?).ok()?)))
+        .collect()
+}
+
+/// The root object of this queue whose handshake on the member is under way: one at a time.
+pub(super) fn handshake<'a>(
+    hub: &'a Tables,
+    member: &str,
+    queue: &str,
+    except: &str,
+) -> Option<(&'a Row, &'a Placement)> {
+    hub.rows(Kind::Placement).filter_map(|row| Some((row, decision::of(row)?))).find(|(_, p)| {
+        p.spec.stage == Stage::Reserving
+            && p.spec.queue == queue
+            && p.spec.member.as_deref() == Some(member)
+            && p.spec.root.root_id != except
+    })
+}
+
+/// Whether any member other than `not` has the verdict `Fits` now.
+pub fn fits_elsewhere(view: View, subject: &Subject, not: &str) -> bool {
+    let members = Members::read(view, subject.root_id);
+    members.names().filter(|name| &***name != not).any(|name| members.judge(name, subject).fits())
+}

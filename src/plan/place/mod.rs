@@ -1,0 +1,292 @@
+//! Which member a root object goes to, and when: its way from the first sight to `Reserving`, and its end on the hub.
+//! Reads the hub only. Must not know members' objects, or how a reservation is carried out.
+
+mod choose;
+mod members;
+mod pack;
+mod picture;
+mod retire;
+mod shares;
+mod verdict;
+
+pub use members::{Members, Subject, View, fits_elsewhere};
+pub use picture::Picture;
+pub use verdict::{FITS, Finding, judge};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::gang::Gang;
+use super::root::{Root, is_unreadable, queue_of};
+use super::{Flags, Note, Plan, Seen, Why, decision};
+use crate::api::fleet::{GangShape, MemberVerdict, Placement, Stage};
+use crate::api::names::ROOT_FINALIZER;
+use crate::api::{Cluster, Id, Kind, Time, member_unit};
+use crate::row::{Facts, Row, Tables};
+
+/// Verdicts are written at most this often.
+const WRITE_EVERY: Duration = Duration::from_secs(2);
+/// A change of the place in the queue alone is written at most this often.
+const POSITION_EVERY: Duration = Duration::from_secs(10);
+/// A waiting object is looked at again after this time at the latest.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// The same where it waits for its turn.
+const TURN_EVERY: Duration = Duration::from_secs(1);
+
+/// One look at a root object that is not bound to a member.
+pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
+    let row = seen.hub.get(id);
+    let placement = seen.placement_of(id.kind.name(), &id.namespace, &id.name);
+    if is_unreadable(seen.hub, id) {
+        return wait("it cannot be read");
+    }
+    match (row, placement) {
+        (None, None) => Plan::default(),
+        (None, Some(placement)) => retire::plan(seen, placement),
+        (Some(row), None) => first(seen, row, now),
+        (Some(row), Some(placement)) => match decision::of(placement) {
+            Some(decided)
+                if row.deleting.is_some() || placement.deleting.is_some() || *decided.spec.root.uid != *row.uid.0 =>
+            {
+                retire::plan(seen, placement)
+            }
+            Some(decided) => waiting(seen, row, placement, decided, now),
+            None => wait("its Placement cannot be read"),
+        },
+    }
+}
+
+fn wait(why: impl Into<Arc<str>>) -> Plan {
+    Plan { why: Why::new(why), ..Plan::default() }
+}
+
+fn act(action: Option<super::Action>, why: &str) -> Plan {
+    match action {
+        Some(action) => Plan { actions: vec![action], why: Why::new(why), ..Plan::default() },
+        None => wait(format!("{why}: its body is missing")),
+    }
+}
+
+/// A root object without a `Placement`.
+fn first(seen: &Seen, row: &Row, now: Time) -> Plan {
+    let Some(root) = Root::read(row) else { return wait("its body is missing") };
+    if row.deleting.is_some() {
+        // `sharding.md` 1.15: an object that is being deleted never gets a Placement.
+        let ours = row.has_finalizer(ROOT_FINALIZER);
+        let free = || root.put_finalizers(|list| list.retain(|f| f != ROOT_FINALIZER));
+        return if ours { act(free(), "nothing of it is on any member: let go") } else { wait("being deleted") };
+    }
+    if !root.is_ours() {
+        return wait("managed by another controller");
+    }
+    match root.state() {
+        "" | "Suspended" | "suspended" => {}
+        "ValidationFailed" => {
+            return wait("broke a rule before; KubeRay does not take that back either: apply it under a new name");
+        }
+        state => {
+            return wait(format!(
+                "has run before (its status says {state}) and has no Placement: it is not started a second time"
+            ));
+        }
+    }
+    let shape = match root.gang(seen.flags) {
+        Ok(shape) => shape,
+        Err(message) => return invalid(&root, &message),
+    };
+    if !row.has_finalizer(ROOT_FINALIZER) {
+        return act(root.put_finalizers(|list| list.push(ROOT_FINALIZER.into())), "taken into the fleet");
+    }
+    let queue = queue_of(seen.hub, row, seen.flags);
+    act(Some(decision::create(row, &queue, shape, now)), "gets its Placement")
+}
+
+/// A root object that breaks a rule: its status says so, once.
+fn invalid(root: &Root, message: &str) -> Plan {
+    let mut plan = wait(format!("breaks a rule: {message}"));
+    if let Some(action) = root.put_invalid_status(message) {
+        plan.actions.push(action);
+        plan.events.push(Note {
+            cluster: Cluster::Hub,
+            about: root.row.id.clone(),
+            uid: root.row.uid.clone(),
+            warning: true,
+            reason: if root.row.id.kind == Kind::RayJob { "InvalidRayJobSpec" } else { "InvalidRayClusterSpec" }.into(),
+            action: "Validate".into(),
+            note: message.to_owned(),
+        });
+    }
+    plan
+}
+
+/// A root object whose `Placement` is `Waiting`.
+fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Time) -> Plan {
+    let Some(root) = Root::read(row) else { return wait("its body is missing") };
+    if decided.spec.stage != Stage::Waiting {
+        return wait("its Placement is bound");
+    }
+    if matches!(root.state(), "Complete" | "Failed") {
+        return wait("has ended; it is not started a second time");
+    }
+    if !row.has_finalizer(ROOT_FINALIZER) {
+        return act(root.put_finalizers(|list| list.push(ROOT_FINALIZER.into())), "taken into the fleet");
+    }
+    let shape = match root.gang(seen.flags) {
+        Ok(shape) => shape,
+        Err(message) => return invalid(&root, &message),
+    };
+    let mut next = decided.clone();
+    next.spec.queue = queue_of(seen.hub, row, seen.flags);
+    next.status.gang = Some(shape);
+    let view =
+        View { hub: seen.hub, received: seen.capacity_received, epochs: Some(seen.epochs), flags: seen.flags, now };
+    let look = if root.suspended() {
+        next.status.verdicts.clear();
+        next.status.position = None;
+        next.status.message = "suspended by its user".to_owned();
+        None
+    } else {
+        match choose::choose(view, placement, &next) {
+            Ok(choice) => {
+                next.status.verdicts = choice.verdicts;
+                next.status.position = Some(choice.position);
+                next.status.message = choice.message;
+                if let Some(member) = choice.member {
+                    return bind(seen, placement, next, &member, now);
+                }
+                Some(now + if choice.turn { TURN_EVERY } else { LOOK_EVERY })
+            }
+            Err(message) => return invalid(&root, &message),
+        }
+    };
+    let mut plan = wait(next.status.message.clone());
+    plan.next = look.map(|at| at.min(next_back_off(&next, now).unwrap_or(at)));
+    explain_it(&mut plan, &root, placement, decided, next, now);
+    plan
+}
+
+/// End of the back-off that ends first.
+fn next_back_off(placement: &Placement, now: Time) -> Option<Time> {
+    placement.spec.back_offs.values().filter_map(|b| Time::parse(&b.until)).filter(|t| *t > now).min()
+}
+
+/// Writes verdicts and message where they differ from what is stored, and the root's status after them.
+fn explain_it(plan: &mut Plan, root: &Root, row: &Row, stored: &Placement, mut next: Placement, now: Time) {
+    let written = Time::parse(&stored.status.decided_at).unwrap_or_default();
+    let only_position = {
+        let mut like_stored = next.clone();
+        like_stored.status.position = stored.status.position;
+        like_stored == *stored
+    };
+    let wanted = next.status.message.clone();
+    if next != *stored {
+        let due = written + if only_position { POSITION_EVERY } else { WRITE_EVERY };
+        if now >= due {
+            next.status.decided_at = now.micro_text();
+            plan.actions.extend(decision::put(row, &next));
+        } else {
+            plan.next = Some(plan.next.map_or(due, |at| at.min(due)));
+        }
+    }
+    // The root's status follows what is stored, hence at the same pace.
+    if !plan.actions.is_empty() {
+        return;
+    }
+    let message = if stored.status.message.is_empty() { &wanted } else { &stored.status.message };
+    let reason = if root.suspended() { "Suspended" } else { "WaitingForCapacity" };
+    plan.actions.extend(root.put_waiting_status(root.suspended(), reason, message));
+    if plan.actions.is_empty() && !root.row.label(crate::api::names::STAGE_LABEL).is_empty() {
+        plan.actions.extend(root.put_index("", "Waiting"));
+    }
+}
+
+/// Binds: the one write that starts a generation (`sharding.md` 1.10).
+fn bind(seen: &Seen, row: &Row, mut next: Placement, member: &str, now: Time) -> Plan {
+    let unit = member_unit(member, 0);
+    let Some(epoch) = seen.epochs.get(&unit) else { return wait(format!("no replica has taken over {member} yet")) };
+    let spec = &mut next.spec;
+    if spec.member.as_deref() != Some(member) {
+        // Versions of another cluster's objects say nothing here.
+        spec.written_up_to.clear();
+    }
+    spec.member = Some(member.to_owned());
+    spec.generation += 1;
+    spec.claims = BTreeMap::from([(unit.to_string(), *epoch)]);
+    spec.unclean = false;
+    spec.was_admitted = false;
+    spec.mirror_uid = None;
+    spec.dependencies.clear();
+    spec.withdrawal = None;
+    decision::enter(&mut next, Stage::Reserving, now);
+    next.status.position = None;
+    next.status.decided_at = now.micro_text();
+    let message = next.status.message.clone();
+    decision::note(&mut next, "Bound", message.clone(), now);
+    let mut plan = act(decision::put(row, &next), &message);
+    let root = super::root::root_id_of(row).and_then(|id| seen.hub.get(&id));
+    plan.events.extend(root.map(|root| Note {
+        cluster: Cluster::Hub,
+        about: root.id.clone(),
+        uid: root.uid.clone(),
+        warning: false,
+        reason: "Bound".into(),
+        action: "Place".into(),
+        note: message,
+    }));
+    plan
+}
+
+/// Answer of a dry run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// Queue that it would wait in.
+    pub queue: String,
+    /// Shape of its gang.
+    pub gang: GangShape,
+    /// Verdict for every member.
+    pub verdicts: Vec<MemberVerdict>,
+    /// The member that would be chosen now.
+    pub choice: Option<String>,
+    /// In a sentence.
+    pub message: String,
+}
+
+/// What would become of an object that does not exist yet. `hub` needs `MemberCluster`, `MemberCapacity`, `Placement`,
+/// `PlacementPolicy`; `received` is when each `MemberCapacity` came (where it was just read: now). `Err`: what is wrong
+/// with the manifest.
+pub fn explain(
+    hub: &Tables,
+    received: &BTreeMap<Arc<str>, Time>,
+    manifest: &Value,
+    flags: &Flags,
+    now: Time,
+) -> Result<Explanation, String> {
+    let gang = super::gang::shape(manifest, flags)?;
+    let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or("default");
+    let policy = super::root::policy(hub, namespace);
+    let queue = match manifest["metadata"]["labels"][crate::api::names::QUEUE_LABEL].as_str() {
+        Some(named) if !named.is_empty() => named.to_owned(),
+        _ => policy.default_queue.clone().unwrap_or_else(|| flags.default_queue.to_string()),
+    };
+    let numbers = Gang::parse(&gang)?;
+    let view = View { hub, received, epochs: None, flags, now };
+    let subject = Subject { root_id: "", queue: &queue, gang: &numbers, so_far: None };
+    let members = Members::read(view, "");
+    let findings: Vec<(String, Finding)> =
+        members.names().map(|m| (m.to_string(), members.judge(m, &subject))).collect();
+    let choice = choose::best(&findings, &policy.preference, "").map(|index| findings[index].0.clone());
+    let message = choose::sentence(&findings, choice.as_deref());
+    let verdicts = findings.into_iter().map(|(member, finding)| finding.of(&member)).collect();
+    Ok(Explanation { queue, gang, verdicts, choice, message })
+}
+
+/// Value of a PriorityClass; 0 where it is not there (as Volcano reads it).
+fn priority(hub: &Tables, class: &str) -> i32 {
+    match hub.table(Kind::PriorityClass).get("", class).map(|row| &row.facts) {
+        Some(Facts::Priority(value)) => *value,
+        _ => 0,
+    }
+}

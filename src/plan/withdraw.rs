@@ -1,0 +1,230 @@
+//! Undoing a placement: the Ray job is stopped, the slot becomes a tombstone, children are confirmed gone.
+//! Knows `sharding.md` 1.6, 1.12 and E6. Must not know why it is undone, or what comes after `Waiting`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::mirror::{self, Slot};
+use super::root::{Root, is_unreadable};
+use super::{Action, Dashboard, Fetch, Member, Plan, Precondition, Propagation, Question, Seen, Why, decision};
+use crate::api::fleet::{Placement, Stage};
+use crate::api::names::TOMBSTONE_FINALIZER;
+use crate::api::{Cluster, Id, Kind, Time};
+use crate::row::{Row, Tables};
+
+/// How long the end of a Ray job is waited for.
+const STOP: Duration = Duration::from_secs(10);
+/// A read that failed is repeated after this time.
+const READ_AGAIN: Duration = Duration::from_secs(2);
+/// Kinds that a root object has on a member and that are watched there.
+pub const CHILD_KINDS: &[Kind] = &[Kind::RayCluster, Kind::Pod, Kind::Service, Kind::Job, Kind::PodGroup];
+/// Finalizer that a foreground deletion sets until the collector is done.
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// One look at a root object whose `Placement` is `Withdrawing`.
+pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
+    let Some(row) = seen.placement_of(id.kind.name(), &id.namespace, &id.name) else { return wait("has no Placement") };
+    let Some(decided) = decision::of(row) else { return wait("its Placement cannot be read") };
+    if decided.spec.stage != Stage::Withdrawing {
+        return wait("its Placement is not being withdrawn");
+    }
+    let Some(on) = seen.member else { return wait("its member is not seen") };
+    if is_unreadable(on.tables, id) || hides_children(on.tables, id) {
+        return wait(format!("something of it on {} cannot be read", on.name));
+    }
+    let clean = decision::is_clean(decided, seen.me);
+    match mirror::slot(on.tables, id, decided) {
+        Slot::Empty if clean && !seen.me.sent && !decided.spec.was_admitted => release(seen, row, decided, None, now),
+        Slot::Empty => {
+            // A create may still be under way: the name is taken first (E6).
+            let namespace = Id::new(Kind::Namespace, "", id.namespace.clone());
+            if on.tables.get(&namespace).is_none_or(|ns| ns.deleting.is_some()) {
+                return release(seen, row, decided, None, now);
+            }
+            let root = seen.hub.get(id).and_then(Root::read);
+            let create = mirror::create(on.name, id, decided, root.as_ref());
+            act(vec![create], format!("takes its name on {} as a tombstone", on.name))
+        }
+        Slot::Ours(mirror) if mirror.deleting.is_none() => end(seen, on, row, decided, mirror, now),
+        Slot::Ours(tombstone) => bury(seen, on, row, decided, tombstone, now),
+        // An older tombstone holds the name: nothing of ours can have come beside it.
+        Slot::Other(_, generation) if generation < decided.spec.generation => release(seen, row, decided, None, now),
+        Slot::Other(_, generation) => {
+            wait(format!("{} carries generation {generation}, which is later than its Placement", on.name))
+        }
+        Slot::Stranger(_) => release(seen, row, decided, None, now),
+    }
+}
+
+fn wait(why: impl Into<std::sync::Arc<str>>) -> Plan {
+    Plan { why: Why::new(why), ..Plan::default() }
+}
+
+fn act(actions: Vec<Action>, why: impl Into<std::sync::Arc<str>>) -> Plan {
+    Plan { actions, ..wait(why) }
+}
+
+/// The mirror lives: its Ray job is stopped, then it is deleted in the foreground.
+fn end(seen: &Seen, on: Member, row: &Row, decided: &Placement, mirror: &Row, now: Time) -> Plan {
+    let until = decision::stage_since(row, decided) + STOP;
+    if now < until
+        && let Some((dashboard, job)) = running_job(mirror)
+    {
+        let key = (on.name.clone(), dashboard.clone(), job.clone());
+        match seen.rays.jobs.get(&key) {
+            Some(view) if view.stopped.is_some_and(|at| at >= decision::stage_since(row, decided)) => {}
+            _ => {
+                let question = Question::Stop { job };
+                let ask = Action::Ask { member: on.name.clone(), dashboard, question };
+                return Plan {
+                    next: Some(until.min(now + Duration::from_secs(3))),
+                    ..act(vec![ask], "its Ray job is stopped")
+                };
+            }
+        }
+    }
+    if !mirror.has_finalizer(TOMBSTONE_FINALIZER) {
+        // Without it the name would be free again too early.
+        let Some(mut body) = decision::body(mirror) else { return wait("the mirror's body is missing") };
+        let mut finalizers: Vec<serde_json::Value> = mirror.finalizers.iter().map(|f| f.to_string().into()).collect();
+        finalizers.push(TOMBSTONE_FINALIZER.into());
+        body["metadata"]["finalizers"] = finalizers.into();
+        let cluster = Cluster::Member(on.name.clone());
+        let put = Action::Replace { cluster, id: mirror.id.clone(), body, seen: Precondition::from(mirror) };
+        return act(vec![put], "its mirror becomes a tombstone");
+    }
+    act(vec![delete(on, mirror, Propagation::Foreground)], format!("its mirror on {} is deleted", on.name))
+}
+
+/// Dashboard and submission id of a Ray job that has not ended, as far as the mirror's status tells.
+fn running_job(mirror: &Row) -> Option<(Dashboard, std::sync::Arc<str>)> {
+    if mirror.id.kind != Kind::RayJob {
+        return None;
+    }
+    let body = decision::body(mirror)?;
+    let status = &body["status"];
+    if matches!(status["jobStatus"].as_str(), Some("STOPPED" | "SUCCEEDED" | "FAILED")) {
+        return None;
+    }
+    let job = status["jobId"].as_str().filter(|j| !j.is_empty())?;
+    let (host, port) = status["dashboardURL"].as_str()?.rsplit_once(':')?;
+    let service = host.split('.').next().filter(|s| !s.is_empty())?;
+    let dashboard = Dashboard { namespace: mirror.id.namespace.clone(), service: service.into(), port: port.into() };
+    Some((dashboard, job.into()))
+}
+
+fn delete(on: Member, row: &Row, children: Propagation) -> Action {
+    Action::Delete {
+        cluster: Cluster::Member(on.name.clone()),
+        id: row.id.clone(),
+        seen: Precondition::from(row),
+        children,
+    }
+}
+
+/// The tombstone stands: what is left below it goes, and its absence is confirmed.
+fn bury(seen: &Seen, on: Member, row: &Row, decided: &Placement, tombstone: &Row, now: Time) -> Plan {
+    // Nobody plans it any more, so nobody else takes these off.
+    if let Some(put) = mirror::put_without_finalizers(on.name, tombstone, is_rays) {
+        return act(vec![put], "finalizers of Ray are taken off its tombstone");
+    }
+    let (actions, left) = clear(on, tombstone);
+    if !left.is_empty() || tombstone.has_finalizer(FOREGROUND) {
+        let why = format!(
+            "waits until {} is gone on {}",
+            if left.is_empty() { "all of it".to_owned() } else { left.join(", ") },
+            on.name
+        );
+        return act(actions, why);
+    }
+    // The read of the tombstone is asked for only here: that it was begun says since when it was seen without the
+    // collector's mark. Lists begun later cannot miss a child (`sharding.md` 1.6).
+    let marker = (Cluster::Member(on.name.clone()), tombstone.id.clone());
+    let Some(confirmed) = confirmed_since(seen, &marker, tombstone) else {
+        // A read that told nothing is not repeated at once.
+        if let Some(again) = seen.fetched.get(&marker).map(|f| f.begun + READ_AGAIN).filter(|again| now < *again) {
+            return Plan { next: Some(again), ..wait(format!("its tombstone on {} could not be read", on.name)) };
+        }
+        let fetch = Fetch { cluster: marker.0, id: marker.1, not_before: now };
+        return Plan { fetch: vec![fetch], ..wait(format!("confirms that nothing of it is left on {}", on.name)) };
+    };
+    let relist: Vec<(Kind, Time)> = CHILD_KINDS
+        .iter()
+        .filter(|kind| on.tables.table(**kind).listed.is_none_or(|listed| listed < confirmed))
+        .map(|kind| (*kind, confirmed))
+        .collect();
+    if !relist.is_empty() {
+        return Plan { relist, ..wait(format!("confirms that nothing of it is left on {}", on.name)) };
+    }
+    release(seen, row, decided, Some(tombstone), now)
+}
+
+/// When the read was begun that showed this very tombstone without the collector's mark.
+fn confirmed_since(seen: &Seen, marker: &(Cluster, Id), tombstone: &Row) -> Option<Time> {
+    let fetched = seen.fetched.get(marker)?;
+    let metadata = &fetched.body.as_ref()?["metadata"];
+    let marked = metadata["finalizers"].as_array().into_iter().flatten().any(|f| f == FOREGROUND);
+    (metadata["uid"].as_str() == Some(&tombstone.uid.0) && !marked).then_some(fetched.begun)
+}
+
+/// Whether an object of the namespace that could be a child does not decode.
+pub fn hides_children(tables: &Tables, id: &Id) -> bool {
+    CHILD_KINDS
+        .iter()
+        .any(|kind| tables.table(*kind).quarantined.keys().any(|(namespace, _)| *namespace == id.namespace))
+}
+
+/// Finalizers that belong to rules of Ray objects.
+pub fn is_rays(finalizer: &str) -> bool {
+    finalizer.starts_with("ray.io/")
+}
+
+/// Deletes every child of a tombstone that is seen, by UID; names those that are still there.
+pub fn clear(on: Member, tombstone: &Row) -> (Vec<Action>, Vec<String>) {
+    let (mut actions, mut left) = (Vec::new(), Vec::new());
+    for child in children(on.tables, tombstone) {
+        left.push(child.id.to_string());
+        if child.deleting.is_none() {
+            actions.push(delete(on, child, Propagation::Background));
+        } else {
+            actions.extend(mirror::put_without_finalizers(on.name, child, is_rays));
+        }
+    }
+    (actions, left)
+}
+
+/// What descends from an object by owner references, or carries its root id.
+pub fn children<'a>(tables: &'a Tables, of: &'a Row) -> Vec<&'a Row> {
+    let mut found: BTreeSet<&Id> = BTreeSet::new();
+    let mut open = vec![of];
+    while let Some(row) = open.pop() {
+        for child in tables.owned_by(&row.uid) {
+            if CHILD_KINDS.contains(&child.id.kind) && found.insert(&child.id) {
+                open.push(child);
+            }
+        }
+    }
+    if let Some(root) = &of.root_id {
+        let labelled = tables.of_root(root).filter(|r| r.id != of.id && r.id.namespace == of.id.namespace);
+        found.extend(labelled.filter(|r| CHILD_KINDS.contains(&r.id.kind)).map(|r| &r.id));
+    }
+    found.into_iter().filter_map(|id| tables.get(id)).collect()
+}
+
+/// `Waiting` again, when the rules allow it (`sharding.md` 1.12).
+fn release(seen: &Seen, row: &Row, decided: &Placement, tombstone: Option<&Row>, now: Time) -> Plan {
+    if decided.spec.was_admitted && !decision::is_clean(decided, seen.me) {
+        let since = decision::stage_since(row, decided);
+        let buried = tombstone.and_then(|t| t.deleting).map_or(since, |at| at.max(since));
+        let free = buried.max(seen.me.since) + Duration::from_millis(seen.flags.tombstone_hold_ms);
+        if now < free {
+            let why = format!(
+                "requests of a former owner may still be under way: it is placed again after {}",
+                free.seconds_text()
+            );
+            return Plan { next: Some(free), ..wait(why) };
+        }
+    }
+    let next = decision::release(decided, seen.me, now);
+    act(decision::put(row, &next).into_iter().collect(), "is withdrawn")
+}
