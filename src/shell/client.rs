@@ -12,6 +12,7 @@ use kube::config::Config;
 use thiserror::Error;
 use tokio::sync::Notify;
 
+use super::informer::core::LINE_BYTES_MAX;
 use super::lanes::{Lane, Lanes, Turn};
 use super::lines::Lines;
 use crate::api::Cluster;
@@ -19,8 +20,6 @@ use crate::api::wire::{Reply, Request};
 
 /// Bytes of one whole reply at most: a page of a list at 500 objects of 128 KiB.
 pub const REPLY_BYTES_MAX: usize = 64 << 20;
-/// Bytes of one watch line at most: etcd's 1.5 MiB for an object, and what JSON adds.
-pub const LINE_BYTES_MAX: usize = 4 << 20;
 
 const USER_AGENT: &str = concat!("rayfleet/", env!("CARGO_PKG_VERSION"));
 
@@ -77,9 +76,6 @@ pub struct LineStream {
 /// Why a watch ended other than by its server's orderly end.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum StreamError {
-    /// Nothing came for this long.
-    #[error("the watch was silent for {0:?}")]
-    Silent(Duration),
     /// A line over the cap.
     #[error("{0}")]
     TooLong(#[from] super::lines::LineTooLong),
@@ -190,14 +186,14 @@ impl Client {
 }
 
 impl LineStream {
-    /// The next line; `None` at the server's orderly end. Silence longer than `silence` is an error.
-    pub async fn next(&mut self, silence: Duration) -> Result<Option<Vec<u8>>, StreamError> {
+    /// The next line; `None` at the server's orderly end. Waits for ever on a silent server; dropping the wait loses
+    /// nothing.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, StreamError> {
         loop {
             if let Some(line) = self.lines.next_line()? {
                 return Ok(Some(line));
             }
-            let frame = tokio::time::timeout(silence, self.body.frame()).await;
-            match frame.map_err(|_| StreamError::Silent(silence))? {
+            match self.body.frame().await {
                 None => return Ok(None),
                 Some(Ok(frame)) => {
                     if let Some(bytes) = frame.data_ref() {
@@ -323,13 +319,13 @@ mod tests {
         else {
             panic!("no stream")
         };
-        assert_eq!(stream.next(LIMIT).await.unwrap(), Some(b"{\"a\":1}".to_vec()));
-        assert_eq!(stream.next(LIMIT).await.unwrap(), Some(b"{\"b\":2}".to_vec()));
-        assert_eq!(stream.next(LIMIT).await.unwrap(), None);
+        assert_eq!(stream.next().await.unwrap(), Some(b"{\"a\":1}".to_vec()));
+        assert_eq!(stream.next().await.unwrap(), Some(b"{\"b\":2}".to_vec()));
+        assert_eq!(stream.next().await.unwrap(), None);
     }
 
     #[tokio::test]
-    async fn a_watch_that_is_cut_silent_or_endless_is_an_error() {
+    async fn a_watch_that_is_cut_or_endless_is_an_error_and_a_silent_one_waits() {
         let endless = vec![vec![b'x'; LINE_BYTES_MAX + 1]];
         let server = Scripted::start([
             Step::Chunks(vec![b"{\"a\":1}\n{".to_vec()], false),
@@ -344,12 +340,12 @@ mod tests {
             Opened::Reply(reply) => panic!("{reply:?}"),
         };
         let mut cut = open().await;
-        assert!(cut.next(LIMIT).await.unwrap().is_some());
-        assert!(matches!(cut.next(LIMIT).await, Err(StreamError::Cut(_))));
+        assert!(cut.next().await.unwrap().is_some());
+        assert!(matches!(cut.next().await, Err(StreamError::Cut(_))));
         let mut silent = open().await;
-        assert!(silent.next(LIMIT).await.unwrap().is_some());
-        assert_eq!(silent.next(SHORT).await, Err(StreamError::Silent(SHORT)));
-        assert!(matches!(open().await.next(LIMIT).await, Err(StreamError::TooLong(_))));
+        assert!(silent.next().await.unwrap().is_some());
+        assert!(tokio::time::timeout(SHORT, silent.next()).await.is_err());
+        assert!(matches!(open().await.next().await, Err(StreamError::TooLong(_))));
         let Opened::Reply(reply) = client.watch(&Request::get("/w?watch=1"), LIMIT).await.unwrap() else {
             panic!("a stream")
         };

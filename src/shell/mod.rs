@@ -6,11 +6,15 @@ pub mod client;
 pub mod clock;
 pub mod doors;
 pub mod events;
+pub mod executor;
+pub mod heartbeat;
 pub mod informer;
 pub mod kubeconfig;
 pub mod lanes;
 pub mod lines;
 pub mod members;
+pub mod process;
 pub mod ray;
 #[cfg(test)]
 mod scripted;
+pub mod shutdown;

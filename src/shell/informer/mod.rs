@@ -2,3 +2,4 @@
 //! Must not know what rows are for.
 
 pub mod core;
+pub mod driver;
