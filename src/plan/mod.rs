@@ -2,17 +2,26 @@
 //! Must not know clients, or how a plan is carried out.
 
 pub mod bound;
+pub mod build;
 pub mod decision;
 pub mod dependencies;
 pub mod gang;
 pub mod member;
 pub mod mirror;
+pub mod names;
+mod pass;
 pub mod place;
 pub mod quantity;
+pub mod ray_cluster;
+pub mod ray_job;
 pub mod reserve;
 pub mod root;
 mod seen;
+pub mod validate;
 pub mod withdraw;
+
+#[cfg(test)]
+mod tiny_world;
 
 pub use seen::{Fetched, Flags, JobAnswer, JobView, Me, Member, RayTable, Seen, SubmitOutcome, placement_name};
 

@@ -10,7 +10,9 @@ use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::facts::{ContainerFact, Facts, JobFacts, NodeFacts, PodFacts, PodGroupFacts, QueueFacts, ServiceFacts};
+use super::facts::{
+    ConditionFact, ContainerFact, Facts, JobFacts, NodeFacts, PodFacts, PodGroupFacts, QueueFacts, ServiceFacts,
+};
 use super::requests::PodDemand;
 use super::shapes::{self, Metadata, Object, Skipped};
 use super::{Row, Stamps};
@@ -152,15 +154,20 @@ fn pod(spec: shapes::PodSpec, status: shapes::PodStatus) -> Result<PodFacts, Dec
     };
     let requests = demand.requests().map_err(|e| DecodeError(format!("requests of the pod: {e}")))?;
     let container = |c: shapes::ContainerStatus| {
-        let (exit_code, reason, finished) = match (c.state.terminated, c.state.waiting) {
-            (Some(ended), _) => (Some(ended.exit_code), ended.reason, ended.finished_at),
-            (None, Some(waiting)) => (None, waiting.reason, None),
-            (None, None) => (None, Arc::default(), None),
+        let (exit_code, reason, message, finished) = match (c.state.terminated, c.state.waiting) {
+            (Some(ended), _) => (Some(ended.exit_code), ended.reason, ended.message, ended.finished_at),
+            (None, Some(waiting)) => (None, waiting.reason, waiting.message, None),
+            (None, None) => (None, Arc::default(), Arc::default(), None),
         };
-        ContainerFact { name: c.name, exit_code, reason, finished, restarts: c.restart_count }
+        ContainerFact { name: c.name, exit_code, reason, message, finished, restarts: c.restart_count }
     };
     Ok(PodFacts {
         ready: shapes::is_true(&status.conditions, "Ready"),
+        ready_condition: status.conditions.iter().find(|c| &*c.kind == "Ready").map(|c| ConditionFact {
+            status: c.status.clone(),
+            reason: c.reason.clone(),
+            message: c.message.clone(),
+        }),
         phase: status.phase,
         reason: status.reason,
         message: status.message,

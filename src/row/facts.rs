@@ -56,6 +56,8 @@ pub struct PodFacts {
     pub ip: Arc<str>,
     /// Condition `Ready` is `True`.
     pub ready: bool,
+    /// Condition `Ready` as it stands, where the pod has one.
+    pub ready_condition: Option<ConditionFact>,
     /// `spec.restartPolicy`.
     pub restart_policy: Arc<str>,
     /// `spec.schedulerName`.
@@ -73,6 +75,17 @@ pub struct PodFacts {
     pub containers: Vec<ContainerFact>,
 }
 
+/// A condition of an object.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct ConditionFact {
+    /// `True`, `False` or `Unknown`.
+    pub status: Arc<str>,
+    /// One word; may be empty.
+    pub reason: Arc<str>,
+    /// A sentence; may be empty.
+    pub message: Arc<str>,
+}
+
 /// State of one container.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct ContainerFact {
@@ -82,6 +95,8 @@ pub struct ContainerFact {
     pub exit_code: Option<i32>,
     /// `state.terminated.reason` or `state.waiting.reason`.
     pub reason: Arc<str>,
+    /// `state.terminated.message` or `state.waiting.message`.
+    pub message: Arc<str>,
     /// `state.terminated.finishedAt`.
     pub finished: Option<Time>,
     /// `restartCount`.
@@ -121,6 +136,10 @@ pub struct ServicePort {
     pub name: Arc<str>,
     /// Port.
     pub port: i32,
+    /// `targetPort`, number or name; empty where it is not set.
+    pub target: Arc<str>,
+    /// `nodePort`; 0 where there is none.
+    pub node_port: i32,
 }
 
 /// A batch Job.

@@ -10,8 +10,8 @@ mod table;
 
 pub use decode::{DecodeError, decode};
 pub use facts::{
-    ContainerFact, Facts, JobFacts, NodeFacts, PodFacts, PodGroupFacts, Quantities, QueueFacts, ServiceFacts,
-    ServicePort, Taint, Toleration,
+    ConditionFact, ContainerFact, Facts, JobFacts, NodeFacts, PodFacts, PodGroupFacts, Quantities, QueueFacts,
+    ServiceFacts, ServicePort, Taint, Toleration,
 };
 pub use requests::{Demand, PodDemand, pod_requests};
 pub use stream::{ListPage, WatchLine, decode_line, decode_list, decode_status};

@@ -271,6 +271,8 @@ pub(super) struct ContainerState {
 pub(super) struct Waiting {
     #[serde(deserialize_with = "or_default")]
     pub(super) reason: Text,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) message: Text,
 }
 
 #[derive(Deserialize, Default)]
@@ -280,6 +282,8 @@ pub(super) struct Terminated {
     pub(super) exit_code: i32,
     #[serde(deserialize_with = "or_default")]
     pub(super) reason: Text,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) message: Text,
     #[serde(deserialize_with = "time")]
     pub(super) finished_at: Option<Time>,
 }
@@ -298,17 +302,25 @@ pub(super) struct ServiceSpec {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct Port {
     #[serde(deserialize_with = "or_default")]
     name: Text,
     #[serde(deserialize_with = "or_default")]
     port: i32,
+    target_port: Value,
+    #[serde(deserialize_with = "or_default")]
+    node_port: i32,
 }
 
 impl From<Port> for ServicePort {
     fn from(p: Port) -> Self {
-        Self { name: p.name, port: p.port }
+        let target = match p.target_port {
+            Value::String(name) => name,
+            Value::Number(port) if port.as_i64() != Some(0) => port.to_string(),
+            _ => String::new(),
+        };
+        Self { name: p.name, port: p.port, target: target.into(), node_port: p.node_port }
     }
 }
 

@@ -1,0 +1,189 @@
+//! What we build against what KubeRay was recorded to build.
+//! Left out: texts that are ours (scripts that wait), versions, hashes and made-up names.
+
+use serde_json::Value;
+
+use super::*;
+use crate::api::ray::{RayCluster, RayJob};
+use crate::plan::Flags;
+
+fn flags() -> Flags {
+    Flags { version: "nightly".into(), ..Flags::default() }
+}
+
+/// Every write of one recording: (verb, resource, body), and the objects at the end of its first phase.
+fn recording(path: &str, run: Option<&str>) -> (Vec<(String, String, Value)>, Vec<Value>) {
+    let shared = std::env::var("RAYFLEET_SHARED").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared").into());
+    let path = std::path::Path::new(&shared).join("golden").join(path);
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|e| panic!("recordings are read from {} (set RAYFLEET_SHARED): {e}", path.display()));
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let run = run.map_or(&all, |run| &all["runs"][run]);
+    let mut writes = Vec::new();
+    for round in run["phases"][0]["rounds"].as_array().into_iter().flatten() {
+        for write in round["writes"].as_array().into_iter().flatten() {
+            let text = |key: &str| write[key].as_str().unwrap_or_default().to_owned();
+            if write["subresource"].is_null() && write["error"].is_null() {
+                writes.push((text("verb"), text("resource"), write["body"].clone()));
+            }
+        }
+    }
+    let objects = run["phases"][0]["objects"].as_array().cloned().unwrap_or_default();
+    (writes, objects)
+}
+
+/// Removes what cannot be equal and what the API server makes equal.
+fn normal(mut value: Value) -> Value {
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        metadata.remove("generateName");
+        metadata.remove("name");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove("ray.io/upgrade-strategy-recreate-hash");
+        }
+    }
+    for port in value["spec"]["ports"].as_array_mut().into_iter().flatten() {
+        if port["targetPort"] == 0 {
+            port.as_object_mut().unwrap().remove("targetPort");
+        }
+    }
+    for container in value["spec"]["initContainers"].as_array_mut().into_iter().flatten() {
+        if container["name"] == "wait-gcs-ready" {
+            container.as_object_mut().unwrap().remove("args");
+        }
+    }
+    if let Some(args) = value.pointer_mut("/spec/template/spec/containers/0/args/0")
+        && let Some((_, rest)) = args.as_str().and_then(|t| t.split_once("; done ; "))
+    {
+        *args = Value::from(rest);
+    }
+    strip_empty(&mut value);
+    value
+}
+
+/// Empty maps and lists are the same as none to an API server.
+fn strip_empty(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.values_mut().for_each(strip_empty);
+            map.retain(|_, v| {
+                !v.is_null()
+                    && v.as_object().is_none_or(|m| !m.is_empty())
+                    && v.as_array().is_none_or(|l| !l.is_empty())
+            });
+        }
+        Value::Array(list) => list.iter_mut().for_each(strip_empty),
+        _ => {}
+    }
+}
+
+#[track_caller]
+fn same(what: &str, ours: Value, theirs: Value) {
+    let (ours, theirs) = (normal(ours), normal(theirs));
+    assert!(
+        ours == theirs,
+        "{what}\nours:   {}\ntheirs: {}",
+        serde_json::to_string_pretty(&ours).unwrap(),
+        serde_json::to_string_pretty(&theirs).unwrap()
+    );
+}
+
+/// Compares Services, pods, PodGroups of every RayCluster and the RayCluster, Service, Job of every RayJob.
+fn compare(path: &str, run: Option<&str>) -> usize {
+    let (writes, objects) = recording(path, run);
+    let jobs: Vec<RayJob> = typed(&objects, "RayJob");
+    let mut clusters: Vec<RayCluster> = typed(&objects, "RayCluster");
+    let mut compared = 0;
+    for (verb, resource, body) in &writes {
+        if verb != "create" {
+            continue;
+        }
+        let what = format!("{path} {resource} {}", body["metadata"]["name"]);
+        let owner = &body["metadata"]["ownerReferences"][0];
+        let job = jobs.iter().find(|j| owner["kind"] == "RayJob" && owner["name"] == j.metadata.name());
+        let cluster = clusters.iter().find(|c| owner["kind"] == "RayCluster" && owner["name"] == c.metadata.name());
+        let ours = match (resource.as_str(), job, cluster) {
+            ("ray.io/v1/rayclusters", Some(job), _) => {
+                let name = body["metadata"]["name"].as_str().unwrap();
+                let mut built = cluster_of(job, name);
+                let value = serde_json::to_value(&built).unwrap();
+                // The recorded one has no UID yet; its children name it by the one it got.
+                built.metadata.uid = Some(uid_of(&writes, name));
+                clusters.retain(|c| c.metadata.name() != name);
+                clusters.push(built);
+                value
+            }
+            ("v1/services", Some(job), _) => {
+                let made_by = |c: &&RayCluster| body["spec"]["selector"]["ray.io/cluster"] == c.metadata.name();
+                job_head_service(job, clusters.iter().find(made_by).unwrap())
+            }
+            ("batch/v1/jobs", Some(job), _) => {
+                let name = job.status.as_ref().unwrap().ray_cluster_name.clone().unwrap();
+                let cluster = clusters.iter().find(|c| c.metadata.name() == name).unwrap();
+                submitter_job(job, cluster).unwrap()
+            }
+            ("v1/services", _, Some(cluster)) => head_service(cluster),
+            ("scheduling.volcano.sh/v1beta1/podgroups", _, Some(cluster)) => {
+                pod_group("RayCluster", &cluster.metadata, &size_of_cluster(&cluster.spec))
+            }
+            ("v1/pods", _, Some(cluster)) => {
+                let group = body["metadata"]["labels"]["ray.io/group"].as_str().unwrap();
+                let index = body["metadata"]["labels"]["ray.io/worker-group-replica-index"].as_str();
+                match cluster.spec.groups().iter().find(|g| g.group_name == group) {
+                    Some(group) => worker_pod(cluster, group, index.unwrap_or("0").parse().unwrap(), &flags()),
+                    None => head_pod(cluster, &flags()),
+                }
+            }
+            _ => continue,
+        };
+        same(&what, ours, body.clone());
+        compared += 1;
+    }
+    compared
+}
+
+fn uid_of(writes: &[(String, String, Value)], cluster: &str) -> String {
+    let owners = writes.iter().map(|(_, _, body)| &body["metadata"]["ownerReferences"][0]);
+    let mut named = owners.filter(|o| o["kind"] == "RayCluster" && o["name"] == cluster);
+    named.next().and_then(|o| o["uid"].as_str()).unwrap_or_default().to_owned()
+}
+
+fn typed<T: serde::de::DeserializeOwned>(objects: &[Value], kind: &str) -> Vec<T> {
+    let of_kind = objects.iter().filter(|o| o["kind"] == kind);
+    of_kind.map(|o| serde_json::from_value(o.clone()).unwrap()).collect()
+}
+
+#[test]
+fn children_of_the_samples_are_kuberays() {
+    assert!(compare("samples/ray-job.sample.json", Some("default")) >= 6);
+    assert!(compare("samples/ray-cluster.sample.json", Some("default")) >= 3);
+    assert!(compare("samples/ray-job.volcano-scheduler-queue.json", Some("volcano")) >= 7);
+    assert!(compare("samples/ray-cluster.volcano-scheduler-queue.json", Some("volcano")) >= 5);
+}
+
+#[test]
+fn children_of_the_cases_are_kuberays() {
+    for case in [
+        "rc-accelerators",
+        "rc-env-override",
+        "rc-extra-containers",
+        "rc-head-service-type",
+        "rc-long-names",
+        "rc-minimal-head-only",
+        "rc-old-ray-version",
+        "rc-priority-class",
+        "rc-ray-253-probes",
+        "rc-start-params",
+        "rc-two-groups",
+        "rc-user-command",
+        "rc-user-labels",
+        "rc-volcano",
+        "rj-k8s-mode-options",
+        "rj-k8s-mode-quotes",
+        "rj-submitter-template",
+        "rj-submitter-template-no-command",
+        "rj-backoff",
+    ] {
+        let compared = compare(&format!("cases/{case}/golden.json"), None);
+        assert!(compared > 0, "{case}: nothing was compared");
+    }
+}

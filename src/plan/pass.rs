@@ -1,0 +1,157 @@
+//! One pass over one object on a member: collects what is to be done about it.
+//! Must not know rules of kinds.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Action, Note, Plan, Precondition, Propagation, Seen, Why};
+use crate::api::fleet::PlacementSpec;
+use crate::api::{Cluster, Id, Kind, MemberName, Time, names};
+use crate::row::{Facts, Row, Tables};
+
+/// Whether the steps after this one follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// They do.
+    Next,
+    /// They do not.
+    Stop,
+}
+
+/// What a pass has come to so far.
+pub(super) struct Pass<'a> {
+    /// The object.
+    pub(super) row: &'a Row,
+    /// Tables of its member.
+    pub(super) tables: &'a Tables,
+    /// The member.
+    pub(super) member: &'a MemberName,
+    /// Now.
+    pub(super) now: Time,
+    /// The plan.
+    pub(super) plan: Plan,
+}
+
+impl<'a> Pass<'a> {
+    /// Begins a pass; `None` where object or member is not seen.
+    pub(super) fn begin(seen: &Seen<'a>, id: &Id, now: Time) -> Option<Self> {
+        let member = seen.member?;
+        let row = member.tables.get(id)?;
+        Some(Self { row, tables: member.tables, member: member.name, now, plan: Plan::default() })
+    }
+
+    /// Whether the object is the mirror of a root object on the hub.
+    pub(super) fn is_mirror(&self) -> bool {
+        !self.row.annotation(names::ROOT).is_empty()
+    }
+
+    fn cluster(&self) -> Cluster {
+        Cluster::Member(self.member.clone())
+    }
+
+    /// A child of this kind by name, in the object's namespace.
+    pub(super) fn child(&self, kind: Kind, name: &str) -> Option<&'a Row> {
+        self.tables.get(&Id::new(kind, self.row.id.namespace.clone(), name))
+    }
+
+    /// Whether the object controls the row.
+    pub(super) fn controls(&self, row: &Row) -> bool {
+        row.owner.as_ref() == Some(&self.row.uid)
+    }
+
+    /// `namespace/name` of something beside the object.
+    pub(super) fn full_name(&self, name: &str) -> String {
+        format!("{}/{name}", self.row.id.namespace)
+    }
+
+    /// Creates an object in this namespace; the name stands in the body.
+    pub(super) fn create(&mut self, kind: Kind, body: Value) {
+        let name = body["metadata"]["name"].as_str().unwrap_or_default();
+        let id = Id::new(kind, self.row.id.namespace.clone(), name);
+        self.plan.actions.push(Action::Create { cluster: self.cluster(), id, body });
+    }
+
+    /// Deletes exactly this row, unless it is being deleted already.
+    pub(super) fn delete(&mut self, row: &Row, children: Propagation) -> bool {
+        if row.deleting.is_some() {
+            return false;
+        }
+        let seen = Precondition::from(row);
+        self.plan.actions.push(Action::Delete { cluster: self.cluster(), id: row.id.clone(), seen, children });
+        true
+    }
+
+    /// Replaces the whole object that was seen as this row.
+    pub(super) fn replace(&mut self, row: &Row, body: Value) {
+        let seen = Precondition::from(row);
+        self.plan.actions.push(Action::Replace { cluster: self.cluster(), id: row.id.clone(), body, seen });
+    }
+
+    /// Patches exactly the version that was seen as this row.
+    pub(super) fn merge(&mut self, row: &Row, patch: Value) {
+        let seen = Precondition::from(row);
+        self.plan.actions.push(Action::Merge { cluster: self.cluster(), id: row.id.clone(), patch, seen });
+    }
+
+    /// Writes the object's own status.
+    pub(super) fn status(&mut self, body: Value, decision: bool) {
+        let seen = Precondition::from(self.row);
+        let id = self.row.id.clone();
+        self.plan.actions.push(Action::Status { cluster: self.cluster(), id, body, seen, decision });
+    }
+
+    /// An Event about the object.
+    pub(super) fn note(&mut self, warning: bool, reason: &str, action: &str, note: impl Into<String>) {
+        self.plan.events.push(Note {
+            cluster: self.cluster(),
+            about: self.row.id.clone(),
+            uid: self.row.uid.clone(),
+            warning,
+            reason: reason.into(),
+            action: action.into(),
+            note: note.into(),
+        });
+    }
+
+    /// Says what the object waits for; the first thing said stays.
+    pub(super) fn waits_for(&mut self, why: impl Into<Arc<str>>) {
+        if self.plan.why.0.is_empty() {
+            self.plan.why = Why::new(why);
+        }
+    }
+
+    /// Looks again at this time at the latest.
+    pub(super) fn look_at(&mut self, time: Time) {
+        self.plan.next = Some(self.plan.next.map_or(time, |t| t.min(time)));
+    }
+
+    /// The plan.
+    pub(super) fn finish(self) -> Plan {
+        self.plan
+    }
+}
+
+/// Whether `managedBy` leaves the object to us. An empty value counts as somebody else's, as in KubeRay.
+pub(super) fn is_ours(managed_by: Option<&str>) -> bool {
+    managed_by.is_none_or(|who| names::MANAGED_BY_US.contains(&who))
+}
+
+/// The decision about the root object of this kind and name, if there is one.
+pub(super) fn placement_spec<'a>(seen: &Seen<'a>, kind: Kind, row: &Row) -> Option<&'a PlacementSpec> {
+    let name = super::placement_name(kind.name(), &row.id.name);
+    let placement = seen.hub.table(Kind::Placement).get(&row.id.namespace, &name)?;
+    match &placement.facts {
+        Facts::Placement(placement) => Some(&placement.spec),
+        _ => None,
+    }
+}
+
+/// The queue that a mirror's pods are in: its label, else the one that the decision was made for.
+pub(super) fn queue_of_mirror(seen: &Seen<'_>, kind: Kind, row: &Row) -> Option<String> {
+    let label = row.label(names::QUEUE_LABEL);
+    if !label.is_empty() {
+        return Some(label.to_owned());
+    }
+    placement_spec(seen, kind, row).map(|spec| spec.queue.clone()).filter(|queue| !queue.is_empty())
+}

@@ -1,0 +1,255 @@
+//! Running: what submitter and Ray say about the job (specs/rayjob.md 4.2, 5, 7, 13).
+//! Must not know how an attempt begins.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::attempt::{ensure_cluster, is_stopped};
+use super::{Draft, after, time};
+use crate::api::ray::RayCluster;
+use crate::api::{Kind, Time};
+use crate::plan::pass::Flow;
+use crate::plan::{Action, JobAnswer, Question, SubmitOutcome, build};
+use crate::row::Facts;
+
+/// A running job is asked this often.
+const PERIOD: Duration = Duration::from_secs(3);
+/// Between the submitter's end and the job's (13.3).
+const SUBMITTER_GRACE_SECONDS: i32 = 30;
+/// Between the Ray job's end and the state that follows from it (13.4).
+const TRANSITION_GRACE_SECONDS: i32 = 300;
+/// How long the dashboard may fail to answer (13.5).
+const CHECK_TIMEOUT_SECONDS: i32 = 300;
+
+/// One look at a running job.
+pub(super) fn running(draft: &mut Draft<'_>) -> Flow {
+    if is_stopped(draft) || transition_is_overdue(draft) || check_is_overdue(draft) {
+        return Flow::Next;
+    }
+    let Some(cluster) = ensure_cluster(draft) else { return Flow::Stop };
+    if head_service(draft, &cluster) == Flow::Stop {
+        return Flow::Stop;
+    }
+    let submitter = match submitter(draft) {
+        Ok(submitter) => submitter,
+        Err(why) => {
+            draft.pass.waits_for(why);
+            return Flow::Stop;
+        }
+    };
+    if let Some(finished) = submitter.finished {
+        let due = after(finished, SUBMITTER_GRACE_SECONDS);
+        if draft.pass.now >= due {
+            let text = format!(
+                "The RayJob submitter finished at {} but the ray job did not reach terminal state within {SUBMITTER_GRACE_SECONDS}s",
+                finished.seconds_text()
+            );
+            draft.new.job_status = Some("FAILED".into());
+            draft.go("Failed", "JobDeploymentStatusTransitionGracePeriodExceeded", text);
+            return Flow::Next;
+        }
+        draft.pass.look_at(due);
+    }
+    if let Some(message) = submitter.failed {
+        if draft.old.job_status.as_deref() == Some("FAILED") {
+            draft.go("Failed", "AppFailed", "");
+        } else {
+            draft.go("Failed", "SubmissionFailed", message);
+        }
+        return Flow::Next;
+    }
+    ask(draft, &cluster, submitter.finished)
+}
+
+/// A terminal Ray job whose RayJob does not follow for too long ends it.
+fn transition_is_overdue(draft: &mut Draft<'_>) -> bool {
+    let status = draft.old.job_status.clone().unwrap_or_default();
+    let ended = draft.old.ray_job_info.as_ref().and_then(|i| time(i.end_time.as_deref()));
+    let (true, Some(ended)) = (is_terminal(&status), ended) else { return false };
+    let due = after(ended, TRANSITION_GRACE_SECONDS);
+    if draft.pass.now < due {
+        draft.pass.look_at(due);
+        return false;
+    }
+    let state = if status == "FAILED" { "Failed" } else { "Complete" };
+    let text = format!("the Ray job ended more than {TRANSITION_GRACE_SECONDS} s ago, the submitter has not");
+    draft.go(state, "JobDeploymentStatusTransitionGracePeriodExceeded", text);
+    true
+}
+
+fn check_is_overdue(draft: &mut Draft<'_>) -> bool {
+    let Some(since) = time(draft.old.job_status_check_failure_start_time.as_deref()) else { return false };
+    let due = after(since, CHECK_TIMEOUT_SECONDS);
+    if draft.pass.now < due {
+        draft.pass.look_at(due);
+        return false;
+    }
+    let text = format!("Ray has not answered about the job: exceeded timeout of {CHECK_TIMEOUT_SECONDS}s");
+    draft.go("Failed", "JobStatusCheckTimeoutExceeded", text);
+    true
+}
+
+/// The Service that follows the job from RayCluster to RayCluster.
+fn head_service(draft: &mut Draft<'_>, cluster: &RayCluster) -> Flow {
+    let body = build::job_head_service(&draft.job, cluster);
+    let name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let full = draft.pass.full_name(&name);
+    let Some(row) = draft.pass.child(Kind::Service, &name) else {
+        draft.pass.create(Kind::Service, body);
+        draft.pass.note(false, "CreatedService", "Create", format!("Created the service {full}"));
+        return Flow::Next;
+    };
+    if !draft.pass.controls(row) {
+        draft.pass.waits_for(format!("Service {full} belongs to somebody else"));
+        return Flow::Stop;
+    }
+    let Facts::Service(facts) = &row.facts else { return Flow::Next };
+    let leads_to = facts.selector.get(crate::api::names::RAY_CLUSTER_LABEL).map_or("", |c| &**c);
+    if leads_to != cluster.metadata.name() {
+        let patch = json!({ "selector": body["spec"]["selector"], "ports": body["spec"]["ports"] });
+        draft.pass.merge(row, json!({ "spec": patch }));
+        draft.pass.note(false, "UpdatedService", "Update", format!("Updated the service {full}"));
+    }
+    Flow::Next
+}
+
+/// What is known of the submitter.
+struct Submitter {
+    finished: Option<Time>,
+    /// It failed: condition's reason and message.
+    failed: Option<String>,
+}
+
+fn submitter(draft: &Draft<'_>) -> Result<Submitter, String> {
+    if draft.job.spec.mode() != "K8sJobMode" {
+        return Ok(Submitter { finished: None, failed: None });
+    }
+    let name = draft.job.metadata.name();
+    let row = draft.pass.child(Kind::Job, name);
+    let Some(Facts::Job(facts)) = row.map(|row| &row.facts) else {
+        return Err(format!("its submitter, Job {}, is gone", draft.pass.full_name(name)));
+    };
+    let ended = facts.conditions.iter().find(|(kind, ..)| matches!(&**kind, "Complete" | "Failed"));
+    let failed = facts.conditions.iter().find(|(kind, ..)| &**kind == "Failed");
+    Ok(Submitter {
+        finished: ended.and_then(|(.., at)| *at),
+        failed: failed.map(|(_, reason, message, _)| format!("the submitter failed: {reason}: {message}")),
+    })
+}
+
+/// Asks Ray about the job, or uses the answer if it is fresh.
+fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>) -> Flow {
+    let Some(dashboard) = draft.dashboard() else {
+        draft.pass.waits_for("status.dashboardURL is not readable");
+        return Flow::Stop;
+    };
+    let job: Arc<str> = draft.new.job_id.as_deref().unwrap_or_default().into();
+    let key = (draft.pass.member.clone(), dashboard.clone(), job.clone());
+    let view = draft.rays.jobs.get(&key).cloned().unwrap_or_default();
+    let fresh = view.answer.filter(|(at, _)| draft.pass.now < *at + PERIOD);
+    let Some((at, answer)) = fresh else {
+        let member = draft.pass.member.clone();
+        draft.pass.plan.actions.push(Action::Ask { member, dashboard, question: Question::Job { job } });
+        draft.pass.look_at(draft.pass.now + PERIOD);
+        draft.pass.waits_for("Ray is asked about the job");
+        return Flow::Stop;
+    };
+    draft.pass.look_at(at + PERIOD);
+    match answer {
+        JobAnswer::Failed(why) => {
+            draft.pass.waits_for(format!("Ray does not answer about the job: {why}"));
+            check_failed(draft)
+        }
+        JobAnswer::NotFound if draft.job.spec.mode() == "HTTPMode" => {
+            let submitted = view.submitted.filter(|(when, _)| *when >= at).map(|(_, outcome)| outcome);
+            submit(draft, dashboard, job, submitted)
+        }
+        JobAnswer::NotFound => {
+            if finished.is_some() {
+                draft.go("Failed", "AppFailed", "the submitter completed, but Ray does not know the job");
+                return Flow::Next;
+            }
+            draft.pass.waits_for("Ray does not know the job yet");
+            Flow::Stop
+        }
+        JobAnswer::Info(info) => {
+            known(draft, cluster, &info, finished.is_some());
+            Flow::Next
+        }
+    }
+}
+
+/// Begins the streak of failures, once.
+fn check_failed(draft: &mut Draft<'_>) -> Flow {
+    if draft.new.job_status_check_failure_start_time.is_some() {
+        return Flow::Stop;
+    }
+    draft.new.job_status_check_failure_start_time = Some(draft.pass.now.seconds_text());
+    Flow::Next
+}
+
+/// HTTPMode: the job is submitted once Ray has said that it does not know it. The id makes a repeat harmless.
+fn submit(
+    draft: &mut Draft<'_>,
+    dashboard: crate::plan::Dashboard,
+    job: Arc<str>,
+    submitted: Option<SubmitOutcome>,
+) -> Flow {
+    match submitted {
+        None => {}
+        Some(SubmitOutcome::Refused(why)) => {
+            draft.pass.waits_for(format!("Ray refuses the job: {why}"));
+            return check_failed(draft);
+        }
+        Some(SubmitOutcome::Accepted | SubmitOutcome::Exists | SubmitOutcome::Unknown) => {
+            draft.pass.waits_for("the job was submitted; Ray is asked about it next");
+            let had = draft.new.job_status_check_failure_start_time.take();
+            return if had.is_some() { Flow::Next } else { Flow::Stop };
+        }
+    }
+    match build::submit_body(&draft.job, &job) {
+        Ok(body) => {
+            let member = draft.pass.member.clone();
+            let question = Question::Submit { job, body };
+            draft.pass.plan.actions.push(Action::Ask { member, dashboard, question });
+            draft.pass.waits_for("the job is being submitted");
+            Flow::Stop
+        }
+        Err(error) => {
+            draft.pass.waits_for(error);
+            check_failed(draft)
+        }
+    }
+}
+
+/// Ray knows the job: its status, and the state that follows from it (5.1).
+fn known(draft: &mut Draft<'_>, cluster: &RayCluster, info: &Value, submitter_finished: bool) {
+    let text = |key: &str| info[key].as_str().unwrap_or_default().to_owned();
+    let status = text("status");
+    draft.new.job_status_check_failure_start_time = None;
+    draft.new.ray_cluster_status.clone_from(&cluster.status);
+    draft.new.job_status = Some(status.clone()).filter(|s| !s.is_empty());
+    draft.new.message = Some(text("message")).filter(|m| !m.is_empty());
+    let mut times = draft.new.ray_job_info.take().unwrap_or_default();
+    for (key, field) in [("start_time", &mut times.start_time), ("end_time", &mut times.end_time)] {
+        if let Some(ms) = info[key].as_i64().filter(|ms| *ms > 0) {
+            *field = Some(Time(ms).seconds_text());
+        }
+    }
+    draft.new.ray_job_info = Some(times);
+    let done = draft.job.spec.mode() != "K8sJobMode" || submitter_finished;
+    match status.as_str() {
+        "FAILED" if done => draft.go("Failed", "AppFailed", ""),
+        status if done && is_terminal(status) => draft.go("Complete", "", ""),
+        _ => draft.go("Running", "", ""),
+    }
+    let said = if status.is_empty() { "nothing yet".into() } else { status };
+    draft.pass.waits_for(format!("it runs; Ray says {said}"));
+}
+
+/// Whether a Ray job has ended.
+pub(super) fn is_terminal(status: &str) -> bool {
+    matches!(status, "STOPPED" | "SUCCEEDED" | "FAILED")
+}
