@@ -15,6 +15,7 @@ pub use cluster::{cluster_of, runtime_env, submit_body};
 pub use go::version_at_least;
 pub use pod::{head_pod, spec_hash, worker_pod};
 pub use pod_group::{GangSize, pod_group, size_of_cluster, uses_volcano};
+pub(super) use pod_group::{TOPOLOGY_MODE_LABEL, TOPOLOGY_TIER_LABEL};
 pub use service::{head_service, head_service_name, job_head_service};
 pub use sizes::{Sizes, desired_pods, min_pods, pod_resources, sizes};
 pub use submitter::{submitter_job, submitter_template};

@@ -13,6 +13,10 @@ use crate::row::Demand;
 /// Label that KubeRay reads the PodGroup's priority class from.
 const PRIORITY_LABEL: &str = "ray.io/priority-class-name";
 
+/// Labels that KubeRay reads the PodGroup's network topology from; the tier counts with a mode only.
+pub(in crate::plan) const TOPOLOGY_MODE_LABEL: &str = "volcano.sh/network-topology-mode";
+pub(in crate::plan) const TOPOLOGY_TIER_LABEL: &str = "volcano.sh/network-topology-highest-tier-allowed";
+
 /// How large a gang is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GangSize {
@@ -64,6 +68,13 @@ pub fn pod_group(kind: &str, owner: &ObjectMeta, size: &GangSize) -> Value {
     let priority = owner.label(PRIORITY_LABEL);
     if !priority.is_empty() {
         spec["priorityClassName"] = json!(priority);
+    }
+    let mode = owner.label(TOPOLOGY_MODE_LABEL);
+    if !mode.is_empty() {
+        spec["networkTopology"] = json!({ "mode": mode });
+        if let Ok(tier) = owner.label(TOPOLOGY_TIER_LABEL).parse::<i64>() {
+            spec["networkTopology"]["highestTierAllowed"] = json!(tier);
+        }
     }
     json!({
         "apiVersion": "scheduling.volcano.sh/v1beta1",

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{Refusal, Rule, broken, name, refused, shape, unsupported};
+use super::{Refusal, Rule, broken, name, refused, shape, topology, unsupported};
 use crate::api::names::ORIGINATED_KIND_LABEL;
 use crate::api::ray::{Container, RayCluster, RayClusterSpec, Texts, WorkerGroupSpec};
 use crate::plan::build::version_at_least;
@@ -16,6 +16,7 @@ pub fn ray_cluster(cluster: &RayCluster) -> Result<(), Refusal> {
     let annotation = |key: &str| cluster.metadata.annotation(key).to_owned();
     refused(spec(&cluster.spec, "spec", &annotation), SPEC)?;
     refused(upgrade(cluster), SPEC)?;
+    refused(topology(&cluster.metadata), SPEC)?;
     if cluster.is("RayClusterSuspending") && cluster.is("RayClusterSuspended") {
         let both = broken("status.conditions", "RayClusterSuspending and RayClusterSuspended exclude each other");
         refused(both, "InvalidRayClusterStatus")?;

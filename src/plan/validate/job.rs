@@ -1,7 +1,7 @@
 //! KubeRay's rules for a RayJob, in its order (specs/rayjob.md 2).
 //! Must not know what a RayJob does.
 
-use super::{Refusal, Rule, broken, cluster, deletion, name, refused, shape, unsupported};
+use super::{Refusal, Rule, broken, cluster, deletion, name, refused, shape, topology, unsupported};
 use crate::api::ray::RayJob;
 use crate::plan::build::{runtime_env, submit_body};
 
@@ -106,6 +106,7 @@ fn ours(job: &RayJob) -> Rule {
             return broken("spec.submitterPodTemplate.spec.containers", "must have at least one container");
         }
     }
+    topology(&job.metadata)?;
     if job.spec.mode() == "HTTPMode"
         && let Err(error) = submit_body(job, "")
     {

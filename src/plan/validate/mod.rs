@@ -61,5 +61,15 @@ fn name(name: &str, longest: usize) -> Rule {
     Ok(())
 }
 
+/// Volcano's topology tier must be a number; KubeRay fails at it later, again and again.
+fn topology(metadata: &crate::api::ray::ObjectMeta) -> Rule {
+    use super::build::{TOPOLOGY_MODE_LABEL, TOPOLOGY_TIER_LABEL};
+    let tier = metadata.label(TOPOLOGY_TIER_LABEL);
+    if metadata.label(TOPOLOGY_MODE_LABEL).is_empty() || tier.is_empty() || tier.parse::<i64>().is_ok() {
+        return Ok(());
+    }
+    broken(format!("metadata.labels[{TOPOLOGY_TIER_LABEL}]"), format!("{tier:?} is no whole number"))
+}
+
 #[cfg(test)]
 mod tests;
