@@ -137,7 +137,9 @@ impl Gate<'_> {
         kinds.sort_unstable();
         kinds.dedup();
         // What nobody watches was fetched for the purpose: its age is the plan's to judge.
-        kinds.retain(|kind| tables.table(*kind).listed.is_some_and(|_| self.now.0 - tables.table(*kind).heard.0 > SIGHT_MS));
+        kinds.retain(|kind| {
+            tables.table(*kind).listed.is_some_and(|_| self.now.0 - tables.table(*kind).heard.0 > SIGHT_MS)
+        });
         (!kinds.is_empty()).then_some((cluster, kinds))
     }
 
@@ -185,13 +187,14 @@ impl Gate<'_> {
         let mut out: Vec<Action> = Vec::with_capacity(actions.len());
         for action in actions {
             match action {
-                Action::Status { cluster, id, body, seen, decision: true } if needs_stamp(&Action::Status {
-                    cluster: cluster.clone(),
-                    id: id.clone(),
-                    body: body.clone(),
-                    seen: seen.clone(),
-                    decision: true,
-                }) =>
+                Action::Status { cluster, id, body, seen, decision: true }
+                    if needs_stamp(&Action::Status {
+                        cluster: cluster.clone(),
+                        id: id.clone(),
+                        body: body.clone(),
+                        seen: seen.clone(),
+                        decision: true,
+                    }) =>
                 {
                     // The main resource ignores the status in it.
                     out.push(Action::Replace { cluster, id, body, seen });

@@ -303,10 +303,21 @@ impl Inflight {
         self.held.remove(root).unwrap_or_default()
     }
 
-    /// Expectations that have been open since before `since`: their tables ought to be listed anew.
-    pub(super) fn overdue(&self, since: Time) -> BTreeSet<(Cluster, Kind)> {
+    /// Tables of which something has been expected since before `since`, each with the time from which on a list would
+    /// settle all of it.
+    pub(super) fn overdue(&self, since: Time) -> BTreeMap<(Cluster, Kind), Time> {
+        let mut tables = BTreeMap::new();
         let open = self.busy.values().flat_map(|busy| &busy.expectations);
-        open.filter(|e| e.since <= since).map(|e| (e.cluster.clone(), e.id.kind)).collect()
+        for expectation in open.filter(|e| e.since <= since) {
+            let settled = tables.entry((expectation.cluster.clone(), expectation.id.kind)).or_insert(expectation.since);
+            *settled = expectation.since.max(*settled);
+        }
+        tables
+    }
+
+    /// Whether anything is expected at all.
+    pub(super) fn expects(&self) -> bool {
+        !self.waiting_on.is_empty()
     }
 
     pub(super) fn next_time(&self) -> Option<Time> {

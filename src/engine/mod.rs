@@ -2,17 +2,43 @@
 //! shell should do, in order. Same inputs, same effects, bit for bit.
 //! Must not know clients, clocks, tasks.
 
+mod answers;
+mod event;
+mod gate;
+mod inflight;
+mod intake;
+mod journal;
+mod look;
+mod owner;
+mod plans;
+mod queue;
+mod ray;
 pub mod request;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
+use fastrand::Rng;
 use serde_json::Value;
 
+pub use self::journal::Entry;
+pub use self::owner::Which;
+pub use self::units::{HUB_KINDS, MEMBER_KINDS};
+
+use self::inflight::Inflight;
+use self::journal::Journal;
+use self::queue::Queue;
+use self::tables::World;
+use self::units::Units;
 use crate::api::fleet::MemberClusterSpec;
-use crate::api::{Cluster, Id, Kind, MemberName, Time, Version};
-use crate::plan::{Action, JobAnswer, Note, SubmitOutcome};
-use crate::row::TableChange;
+use crate::api::{Cluster, Id, Key, Kind, MemberName, Time, Version};
+use crate::plan::{Action, Dashboard, Fetched, Flags, JobAnswer, Note, Plan, RayTable, Seen, SubmitOutcome};
+use crate::row::{TableChange, Tables};
 
 /// Names one request of the engine; its answer comes back with it. Never used twice by one engine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -131,5 +157,164 @@ pub enum Effect {
     WakeAt(Time),
 }
 
-/// Members by name: alias for signatures.
-pub type Members<T> = BTreeMap<MemberName, T>;
+/// Looks at one key: which plan, what is seen, which object, when.
+pub type Plans = Box<dyn Fn(Which, &Seen<'_>, &Id, Time) -> Plan + Send>;
+
+/// Looks per call at most: one input must not keep the shell from the next for long.
+const LOOKS_MAX: usize = 128;
+
+/// What is remembered about the present generation of a root object.
+#[derive(Clone, Debug, Default)]
+struct Memo {
+    generation: i64,
+    /// A write to the member has, or had, an unknown outcome.
+    unknown: bool,
+    /// In whose name something was sent to the member.
+    sent: BTreeSet<(Arc<str>, u64)>,
+    /// Highest version per kind that writes to the member got back.
+    written: BTreeMap<Kind, Version>,
+    /// Until then no new writes to the member: the root object is to be handed over.
+    closing: Option<Time>,
+}
+
+/// The controller's memory. See the module.
+pub struct Engine {
+    flags: Flags,
+    plans: Plans,
+    rng: Rng,
+    world: World,
+    units: Units,
+    queue: Queue,
+    inflight: Inflight,
+    journal: Journal,
+    memos: BTreeMap<Key, Memo>,
+    presence: BTreeMap<Cluster, Presence>,
+    refused: BTreeMap<MemberName, String>,
+    /// When a refused member is tried again.
+    retries: BTreeMap<MemberName, Time>,
+    watching: BTreeMap<Cluster, BTreeSet<Kind>>,
+    wanted_units: BTreeSet<Arc<str>>,
+    specs: BTreeMap<MemberName, MemberClusterSpec>,
+    /// Lists that were asked for, and when.
+    relists: BTreeMap<(Cluster, Kind), Time>,
+    fetched: BTreeMap<(Cluster, Id), Fetched>,
+    rays: RayTable,
+    /// When each job was last asked about.
+    asked: BTreeMap<(MemberName, Dashboard, Arc<str>), Time>,
+    epochs: BTreeMap<Arc<str>, u64>,
+    wake_at: Option<Time>,
+    /// Next look at expectations that take too long.
+    check_at: Option<Time>,
+    /// Next time that what nobody uses any more is dropped.
+    tidy_at: Time,
+    no_tables: Tables,
+}
+
+/// Sizes, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Keys in the queue.
+    pub queued: usize,
+    /// Requests under way.
+    pub in_flight: usize,
+    /// Units held.
+    pub units: usize,
+    /// Objects that do not decode.
+    pub quarantined: usize,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("sizes", &self.sizes()).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// An engine that knows nothing yet. `seed` decides jitter of back-offs, nothing else.
+    pub fn new(flags: Flags, seed: u64) -> Self {
+        Self::with_plans(flags, seed, Box::new(plans::plan))
+    }
+
+    /// An engine that knows nothing yet and looks with these plans. `seed` decides jitter of back-offs, nothing else.
+    pub fn with_plans(flags: Flags, seed: u64, plans: Plans) -> Self {
+        Self {
+            world: World::new(flags.default_queue.clone()),
+            flags,
+            plans,
+            rng: Rng::with_seed(seed),
+            units: Units::default(),
+            queue: Queue::default(),
+            inflight: Inflight::default(),
+            journal: Journal::default(),
+            memos: BTreeMap::new(),
+            presence: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            retries: BTreeMap::new(),
+            watching: BTreeMap::new(),
+            wanted_units: BTreeSet::new(),
+            specs: BTreeMap::new(),
+            relists: BTreeMap::new(),
+            fetched: BTreeMap::new(),
+            rays: RayTable::default(),
+            asked: BTreeMap::new(),
+            epochs: BTreeMap::new(),
+            wake_at: None,
+            check_at: None,
+            tidy_at: Time(0),
+            no_tables: Tables::default(),
+        }
+    }
+
+    /// Takes one thing that happened, at `now`; returns what the shell should do, in order.
+    pub fn handle(&mut self, input: Input, now: Time) -> Vec<Effect> {
+        let mut out = Vec::new();
+        if self.wake_at.is_some_and(|at| at <= now) {
+            self.wake_at = None;
+        }
+        self.take_in(input, now, &mut out);
+        self.ring(now, &mut out);
+        for _ in 0..LOOKS_MAX {
+            let Some(key) = self.queue.take(now) else { break };
+            self.look(&key, now, &mut out);
+        }
+        self.ask_to_be_woken(&mut out);
+        out
+    }
+
+    fn ask_to_be_woken(&mut self, out: &mut Vec<Effect>) {
+        let retry = self.retries.values().copied().min();
+        let times = [self.queue.next(), self.inflight.next_time(), self.check_at, retry];
+        let Some(at) = times.into_iter().flatten().min() else { return };
+        if self.wake_at != Some(at) {
+            self.wake_at = Some(at);
+            out.push(Effect::WakeAt(at));
+        }
+    }
+
+    /// What a key waits for, since when, and its last trouble.
+    pub fn why(&self, key: &Key) -> Option<&Entry> {
+        self.journal.get(key)
+    }
+
+    /// What a key that is not looked at now waits for: its own requests.
+    pub fn under_way(&self, key: &Key) -> Option<Arc<str>> {
+        self.inflight.describe(key)
+    }
+
+    /// All keys that were looked at, with what they wait for.
+    pub fn journal(&self) -> impl Iterator<Item = (&Key, &Entry)> {
+        self.journal.iter()
+    }
+
+    /// The tables of a cluster, if it is watched.
+    pub fn tables(&self, cluster: &Cluster) -> Option<&Tables> {
+        self.world.tables(cluster)
+    }
+
+    /// Sizes, for metrics.
+    pub fn sizes(&self) -> Sizes {
+        let tables = std::iter::once(&self.world.hub).chain(self.world.members.values());
+        let quarantined = tables.flat_map(|t| t.kinds().map(|kind| t.table(kind).quarantined.len())).sum();
+        Sizes { queued: self.queue.len(), in_flight: self.inflight.len(), units: self.units.len(), quarantined }
+    }
+}

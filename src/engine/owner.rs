@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::tables::{World, annotated_root, decision};
+use super::tables::{World, annotated_root, decision, root_of};
 use crate::api::fleet::{Placement, Stage};
 use crate::api::{Cluster, Id, Key, Kind, MemberName, RootId, Uid, member_unit, names};
 use crate::plan::Why;
@@ -73,8 +73,7 @@ fn of_root(world: &World, key: &Key) -> Result<Owner, Why> {
     let row = world.hub.get(&key.id);
     let Some((placement_row, placement)) = world.placement_of(&key.id).and_then(|p| Some((p, decision(p)?))) else {
         let Some(row) = row else { return Err(Why::new("the object is not there")) };
-        let root =
-            Root { key: key.clone(), root_id: RootId(row.uid.0.clone()), placement: None, generation: 0 };
+        let root = Root { key: key.clone(), root_id: RootId(row.uid.0.clone()), placement: None, generation: 0 };
         return Ok(unbound(world, root));
     };
     let spec = &placement.spec;
@@ -125,7 +124,7 @@ fn line<'a>(world: &'a World, member: &MemberName, row: &'a Row) -> Line<'a> {
         // for a user's own object.
         if let Some(placement_row) = world.placement_by_mirror(&top.uid)
             && let Some(placement) = decision(placement_row)
-            && let Some(root) = annotated_root(top).or_else(|| key_of_root(placement_row, placement))
+            && let Some(root) = annotated_root(top).or_else(|| root_of(placement_row, &placement.spec))
         {
             let generation = top.annotation(names::GENERATION).parse().unwrap_or(placement.spec.generation);
             return Line::Mirror { placement: Some((placement_row, placement)), root, generation: Some(generation) };
@@ -142,13 +141,6 @@ fn line<'a>(world: &'a World, member: &MemberName, row: &'a Row) -> Line<'a> {
     } else {
         Line::Direct(top.uid.clone())
     }
-}
-
-fn key_of_root(placement_row: &Row, placement: &Placement) -> Option<Key> {
-    let root = &placement.spec.root;
-    let kind = [Kind::RayJob, Kind::RayCluster].into_iter().find(|kind| kind.name() == root.kind)?;
-    let id = Id::new(kind, placement_row.id.namespace.clone(), root.name.as_str());
-    Some(Key { cluster: Cluster::Hub, id })
 }
 
 fn of_member_object(world: &World, member: &MemberName, key: &Key) -> Result<Owner, Why> {

@@ -1,10 +1,12 @@
 //! From actions to requests of the Kubernetes API and from replies to outcomes: pure, shared by shell and simulator.
-//! (Questions to Ray have the same in `shell::ray`.)
 //! Must not decide anything: an action is complete.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+
+pub use super::event::{event, event_namespace, note};
+pub use super::ray::{answered, ask};
 
 use super::Outcome;
 use crate::api::wire::{Method, Reply, Request};

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::api::fleet::{Placement, Stage};
+use crate::api::fleet::{Placement, PlacementSpec, Stage};
 use crate::api::{Cluster, Id, Key, Kind, MemberName, RootId, Time, Uid, names};
 use crate::plan::placement_name;
 use crate::row::{Facts, Row, TableChange, Tables};
@@ -62,10 +62,13 @@ fn ray_kind(name: &str) -> Option<Kind> {
 }
 
 /// The key of the root object that a `Placement` is about.
-fn root_key(row: &Row) -> Option<Key> {
-    let root = &decision(row)?.spec.root;
-    let id = Id::new(ray_kind(&root.kind)?, row.id.namespace.clone(), root.name.as_str());
+pub(super) fn root_of(row: &Row, spec: &PlacementSpec) -> Option<Key> {
+    let id = Id::new(ray_kind(&spec.root.kind)?, row.id.namespace.clone(), spec.root.name.as_str());
     Some(Key { cluster: Cluster::Hub, id })
+}
+
+fn root_key(row: &Row) -> Option<Key> {
+    root_of(row, &decision(row)?.spec)
 }
 
 /// The root object that a mirror's annotation names.
@@ -126,11 +129,7 @@ impl World {
 
     /// Root objects that are bound to the member, in whatever stage.
     pub(super) fn keys_on(&self, member: &MemberName) -> impl Iterator<Item = &Key> {
-        let of = |index: &'_ BTreeMap<MemberName, BTreeSet<Key>>| index.get(member).cloned().unwrap_or_default();
-        let (reserving, bound) = (of(&self.reserving), of(&self.bound));
-        let keys: Vec<&Key> =
-            self.classes.keys().filter(|key| reserving.contains(key) || bound.contains(key)).collect();
-        keys.into_iter()
+        self.reserving.get(member).into_iter().chain(self.bound.get(member)).flatten()
     }
 
     pub(super) fn reserving_on(&self, member: &MemberName) -> impl Iterator<Item = &Key> {
@@ -273,13 +272,7 @@ impl World {
     }
 
     /// The keys that a change of one row touches (`docs/WALK.md` section 1).
-    pub(super) fn wakes(
-        &self,
-        cluster: &Cluster,
-        before: Option<&Row>,
-        after: Option<&Row>,
-        keys: &mut BTreeSet<Key>,
-    ) {
+    pub(super) fn wakes(&self, cluster: &Cluster, before: Option<&Row>, after: Option<&Row>, keys: &mut BTreeSet<Key>) {
         match cluster {
             Cluster::Hub => self.hub_wakes(before, after, keys),
             Cluster::Member(member) => {
@@ -328,7 +321,8 @@ impl World {
                 keys.insert(Key { cluster: cluster.clone(), id });
             }
             if let Some(tables) = self.members.get(&member) {
-                let of_root = tables.of_root(&RootId::from(spec.root.root_id.as_str()));
+                let root_id = RootId::from(spec.root.root_id.as_str());
+                let of_root = tables.of_root(&root_id);
                 let planned = of_root.filter(|row| matches!(row.id.kind, Kind::RayJob | Kind::RayCluster));
                 keys.extend(planned.map(|row| Key { cluster: cluster.clone(), id: row.id.clone() }));
             }

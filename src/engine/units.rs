@@ -41,6 +41,8 @@ pub(super) struct Holding {
     pub(super) epoch: u64,
     /// When we took it.
     pub(super) since: Time,
+    /// The member's lists must have been begun since then: taken over, or its tables were dropped in between.
+    pub(super) member_since: Time,
     /// A higher epoch of it was seen: nothing of it is sent until its record was read again.
     pub(super) doubted: bool,
     /// Its keys were woken after the hub's part of the barrier.
@@ -60,7 +62,7 @@ impl Units {
         match standing {
             Standing::Held(epoch) if self.held.get(&unit).is_some_and(|h| h.epoch == epoch && !h.doubted) => {}
             Standing::Held(epoch) => {
-                let holding = Holding { epoch, since: now, doubted: false, hub_passed: false, passed: false };
+                let holding = Holding { epoch, since: now, member_since: now, doubted: false, hub_passed: false, passed: false };
                 self.held.insert(unit, holding);
             }
             Standing::Lost => {
@@ -79,6 +81,10 @@ impl Units {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Arc<str>, &mut Holding)> {
         self.held.iter_mut()
+    }
+
+    pub(super) fn all_passed(&self) -> bool {
+        self.held.values().all(|holding| holding.passed)
     }
 
     pub(super) fn len(&self) -> usize {

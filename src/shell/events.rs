@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::client::Client;
@@ -14,6 +14,7 @@ use super::doors::Doors;
 use super::lanes::Lane;
 use crate::api::wire::{Method, Request};
 use crate::api::{Cluster, Id, Kind, Time, Uid};
+use crate::engine::request;
 use crate::plan::Note;
 
 /// Events that wait to be written at most; more are dropped and counted.
@@ -27,8 +28,6 @@ const SERIES_MS: i64 = 600_000;
 const SERIES_WRITTEN_EVERY_MS: i64 = 30_000;
 /// Objects that are remembered at most; the oldest go first.
 const REMEMBERED_MAX: usize = 4096;
-/// `note` of an Event at most (API limit).
-const NOTE_BYTES_MAX: usize = 1024;
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Takes Events in, never waits.
@@ -64,7 +63,7 @@ async fn write_all(mut notes: mpsc::Receiver<Note>, doors: Arc<Doors>, clock: Ar
                 continue;
             }
             Verdict::Quiet => continue,
-            Verdict::Create { name } => create(&note, &name, &instance, now),
+            Verdict::Create { name } => request::event(&note, &name, &instance, now),
             Verdict::Series { name, count } => series(&note, &name, count, now),
         };
         // One at a time per process would let a silent member hold back the others.
@@ -168,57 +167,10 @@ impl Limits {
     }
 }
 
-/// Events of cluster-scoped objects stand in `default`.
-fn namespace(about: &Id) -> &str {
-    if about.namespace.is_empty() { "default" } else { &about.namespace }
-}
-
-/// KubeRay's reporting controllers where it has one (specs/rayjob.md 18).
-fn controller(kind: Kind) -> &'static str {
-    match kind {
-        Kind::RayJob => "rayjob-controller",
-        Kind::RayCluster => "raycluster-controller",
-        _ => "rayfleet",
-    }
-}
-
-fn create(note: &Note, name: &str, instance: &str, now: Time) -> Request {
-    let about = &note.about;
-    let mut regarding = json!({
-        "apiVersion": about.kind.api_version(),
-        "kind": about.kind.name(),
-        "name": &*about.name,
-        "uid": note.uid.as_str(),
-    });
-    if !about.namespace.is_empty() {
-        regarding["namespace"] = Value::from(&*about.namespace);
-    }
-    let body = json!({
-        "apiVersion": Kind::Event.api_version(),
-        "kind": Kind::Event.name(),
-        "metadata": { "name": name, "namespace": namespace(about) },
-        "eventTime": now.micro_text(),
-        "reportingController": controller(about.kind),
-        "reportingInstance": instance,
-        "action": if note.action.is_empty() { "Reconcile" } else { &*note.action },
-        "reason": &*note.reason,
-        "regarding": regarding,
-        "note": cut(&note.note),
-        "type": if note.warning { "Warning" } else { "Normal" },
-    });
-    let path = Kind::Event.collection_path(Some(namespace(about)));
-    Request::new(Method::Post, path, "application/json", Arc::from(body.to_string().as_bytes()))
-}
-
 fn series(note: &Note, name: &str, count: u32, now: Time) -> Request {
     let body = json!({ "series": { "count": count, "lastObservedTime": now.micro_text() } });
-    let path = format!("{}/{name}", Kind::Event.collection_path(Some(namespace(&note.about))));
+    let path = format!("{}/{name}", Kind::Event.collection_path(Some(request::event_namespace(&note.about))));
     Request::new(Method::Patch, path, "application/merge-patch+json", Arc::from(body.to_string().as_bytes()))
-}
-
-fn cut(text: &str) -> &str {
-    let end = (0..=NOTE_BYTES_MAX.min(text.len())).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    &text[..end]
 }
 
 #[cfg(test)]
@@ -258,12 +210,12 @@ mod tests {
 
     #[test]
     fn an_event_carries_what_kubectl_shows() {
-        let request = create(&note(&"ü".repeat(600)), "train.1", "seat-a", Time(0));
-        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        let request = request::event(&note(&"ü".repeat(600)), "train.1", "seat-a", Time(0));
+        let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
         assert_eq!(request.target, "/apis/events.k8s.io/v1/namespaces/default/events");
         assert_eq!(body["regarding"]["uid"], "u");
         assert_eq!(body["reportingController"], "rayjob-controller");
-        assert_eq!(body["note"].as_str().unwrap().len(), NOTE_BYTES_MAX);
+        assert_eq!(body["note"].as_str().unwrap().len(), 1024);
         assert_eq!(body["eventTime"], "1970-01-01T00:00:00.000000Z");
     }
 }

@@ -1,0 +1,312 @@
+//! Answers to requests: what came of writes, reads and questions, and when their keys are looked at again.
+//! Must not know what was decided.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::gate::{target, writes_member};
+use super::inflight::{Expectation, Flight, Purpose, What};
+use super::look::LIMIT_MS;
+use super::request::identity;
+use super::{Effect, Engine, Outcome, RayOutcome, Ticket};
+use crate::api::{Cluster, Id, Key, Kind, Time, Version};
+use crate::plan::{Action, Fetched, JobAnswer, Note, Question, SubmitOutcome};
+
+/// Back-off of a key whose writes fail: doubled each time.
+const BACK_OFF_FIRST_MS: u64 = 100;
+const BACK_OFF_LAST_MS: u64 = 60_000;
+/// A read that is to find out an outcome and fails itself is tried again after this.
+const READ_BACK_AGAIN: Duration = Duration::from_secs(2);
+/// So many conflicts in a row, and our sight is doubted.
+const CONFLICTS_MAX: u32 = 5;
+
+impl Engine {
+    /// The outcome of a write has come.
+    pub(super) fn done(&mut self, ticket: Ticket, outcome: Outcome, now: Time, out: &mut Vec<Effect>) {
+        let Some(flight) = self.inflight.answered(ticket) else { return };
+        let action = match &flight.purpose {
+            Purpose::Write(action) => (**action).clone(),
+            Purpose::ReadBack(_) | Purpose::Fetch(..) => {
+                let error = match outcome {
+                    Outcome::NotSent(why) | Outcome::Refused(_, why) => why,
+                    _ => "no answer".to_owned(),
+                };
+                self.read_ended(ticket, flight, now, Err(error), now, out);
+                return;
+            }
+        };
+        if let Action::Ask { question, .. } = &action {
+            let answer = no_answer(question, &outcome);
+            self.ray_ended(ticket, &flight, &action, answer, now, out);
+            return;
+        }
+        match outcome {
+            Outcome::Unknown => self.outcome_unknown(ticket, flight, action, now),
+            Outcome::Ok { version, .. } => {
+                self.journal.success(&flight.key);
+                self.queue.release(&flight.key);
+                self.carried_out(&flight, &action, version, now);
+                self.finish(ticket, &flight, now, out);
+            }
+            failure => {
+                self.inflight.mark_failed(&flight.key);
+                self.write_failed(&flight.key, &action, &failure, now, out);
+                self.finish(ticket, &flight, now, out);
+            }
+        }
+    }
+
+    /// What must be in sight before the next look.
+    fn carried_out(&mut self, flight: &Flight, action: &Action, version: Version, now: Time) {
+        let Some(id) = target(action) else { return };
+        let cluster = action.cluster();
+        if let Some((root, _, generation)) = &flight.root
+            && writes_member(action)
+        {
+            let written = &mut self.memo(root, *generation).written;
+            let highest = written.entry(id.kind).or_default();
+            *highest = version.max(*highest);
+            if *highest == Version(0) {
+                written.remove(&id.kind);
+            }
+        }
+        let what = match action {
+            Action::Delete { seen, .. } => What::Going(seen.uid.clone()),
+            _ => What::Reached(version),
+        };
+        self.expect(&flight.key, cluster, id.clone(), what, now);
+    }
+
+    /// Waits for something of a table, where there is one.
+    fn expect(&mut self, key: &Key, cluster: Cluster, id: Id, what: What, now: Time) {
+        if self.watching.get(&cluster).is_some_and(|kinds| kinds.contains(&id.kind)) {
+            self.inflight.expect(key, Expectation { cluster, id, what, since: now });
+        }
+    }
+
+    fn write_failed(&mut self, key: &Key, action: &Action, failure: &Outcome, now: Time, out: &mut Vec<Effect>) {
+        let Some(id) = target(action) else { return };
+        let cluster = action.cluster();
+        let text = match failure {
+            Outcome::Exists => format!("{id} on {cluster}: the name is taken"),
+            Outcome::Conflict => format!("{id} on {cluster}: another version is there"),
+            Outcome::Gone => format!("{id} on {cluster}: it is not there"),
+            Outcome::NotSent(why) => format!("{id} on {cluster}: not sent: {why}"),
+            // Servers quote what they refuse.
+            Outcome::Refused(status, _) if matches!(id.kind, Kind::Secret | Kind::ConfigMap) => {
+                format!("{id} on {cluster}: refused with {status}")
+            }
+            Outcome::Refused(status, message) => format!("{id} on {cluster}: refused with {status}: {message}"),
+            Outcome::Ok { .. } | Outcome::Unknown => return,
+        };
+        if matches!(failure, Outcome::Refused(..)) {
+            self.tell_refusal(key, &text, out);
+        }
+        let failures = self.journal.trouble(key, text);
+        let full = BACK_OFF_FIRST_MS.saturating_mul(1 << (failures - 1).min(12)).min(BACK_OFF_LAST_MS);
+        let delay = Duration::from_millis(self.rng.u64(full / 2..=full));
+        match failure {
+            // News of the object wakes the key earlier; if none comes, our sight is the trouble.
+            Outcome::Exists | Outcome::Conflict | Outcome::Gone => {
+                self.queue.put(key, now + delay);
+                if failures.is_multiple_of(CONFLICTS_MAX) {
+                    self.ask_lists(&cluster, &[id.kind], now, now, out);
+                }
+                self.queue.hold_until(key, now + delay);
+            }
+            _ => self.queue.hold_until(key, now + delay),
+        }
+    }
+
+    /// A refusal is told to people at the object that is planned.
+    fn tell_refusal(&self, key: &Key, text: &str, out: &mut Vec<Effect>) {
+        let Some(row) = self.world.tables(&key.cluster).and_then(|tables| tables.get(&key.id)) else { return };
+        out.push(Effect::Record(Note {
+            cluster: key.cluster.clone(),
+            about: key.id.clone(),
+            uid: row.uid.clone(),
+            warning: true,
+            reason: "WriteRefused".into(),
+            action: "Write".into(),
+            note: text.to_owned(),
+        }));
+    }
+
+    // --- unknown outcomes ---
+
+    fn outcome_unknown(&mut self, ticket: Ticket, flight: Flight, action: Action, now: Time) {
+        self.inflight.mark_failed(&flight.key);
+        if let Some((root, _, generation)) = &flight.root
+            && writes_member(&action)
+        {
+            self.memo(root, *generation).unknown = true;
+        }
+        // Not earlier: the request may still be carried out until its time limit has passed.
+        let at = Time(flight.sent.0.saturating_add(flight.limit_ms as i64)).max(now);
+        let flight = Flight { purpose: Purpose::ReadBack(Box::new(action)), ..flight };
+        self.inflight.read_back_at(at, ticket, flight);
+    }
+
+    /// Sends the read that finds an outcome out.
+    pub(super) fn read_back(&mut self, ticket: Ticket, flight: Flight, now: Time, out: &mut Vec<Effect>) {
+        let Purpose::ReadBack(action) = &flight.purpose else { return };
+        let Some(id) = target(action).cloned() else { return };
+        let cluster = action.cluster();
+        self.inflight.resend(ticket, Flight { sent: now, limit_ms: LIMIT_MS, ..flight });
+        out.push(Effect::Fetch(ticket, cluster, id));
+    }
+
+    /// The shell never answered.
+    pub(super) fn answer_lost(&mut self, ticket: Ticket, now: Time, out: &mut Vec<Effect>) {
+        self.done(ticket, Outcome::Unknown, now, out);
+    }
+
+    // --- reads ---
+
+    pub(super) fn was_fetched(
+        &mut self,
+        ticket: Ticket,
+        begun: Time,
+        result: Result<Option<Arc<Value>>, String>,
+        now: Time,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(flight) = self.inflight.answered(ticket) else { return };
+        self.read_ended(ticket, flight, begun, result, now, out);
+    }
+
+    fn read_ended(
+        &mut self,
+        ticket: Ticket,
+        flight: Flight,
+        begun: Time,
+        result: Result<Option<Arc<Value>>, String>,
+        now: Time,
+        out: &mut Vec<Effect>,
+    ) {
+        match (&flight.purpose, result) {
+            (Purpose::Fetch(cluster, id), result) => {
+                let fetched = match result {
+                    Ok(body) => Fetched { begun, body, error: None },
+                    Err(error) => Fetched { begun, body: None, error: Some(error) },
+                };
+                self.fetched.insert((cluster.clone(), id.clone()), fetched);
+                self.finish(ticket, &flight, now, out);
+            }
+            (Purpose::ReadBack(_), Err(_)) => self.inflight.read_back_at(now + READ_BACK_AGAIN, ticket, flight),
+            (Purpose::ReadBack(action), Ok(found)) => {
+                if let Some(id) = target(action).cloned() {
+                    self.found_out(&flight, action.cluster(), id, found.as_deref(), now);
+                }
+                self.finish(ticket, &flight, now, out);
+            }
+            (Purpose::Write(_), _) => self.finish(ticket, &flight, now, out),
+        }
+    }
+
+    /// What there is after a write whose outcome was unknown: our table must show as much before the next look.
+    fn found_out(&mut self, flight: &Flight, cluster: Cluster, id: Id, found: Option<&Value>, now: Time) {
+        let what = match found {
+            Some(object) => {
+                let (_, version) = identity(object);
+                if let (Some((root, _, generation)), Cluster::Member(_)) = (&flight.root, &cluster) {
+                    let highest = self.memo(root, *generation).written.entry(id.kind).or_default();
+                    *highest = version.max(*highest);
+                }
+                What::Reached(version)
+            }
+            None => match self.world.tables(&cluster).and_then(|tables| tables.get(&id)) {
+                Some(row) => What::Going(row.uid.clone()),
+                None => return,
+            },
+        };
+        self.expect(&flight.key, cluster, id, what, now);
+    }
+
+    // --- Ray ---
+
+    pub(super) fn ray_answered(&mut self, ticket: Ticket, outcome: RayOutcome, now: Time, out: &mut Vec<Effect>) {
+        let Some(flight) = self.inflight.answered(ticket) else { return };
+        let Purpose::Write(action) = &flight.purpose else { return };
+        let action = (**action).clone();
+        self.ray_ended(ticket, &flight, &action, outcome, now, out);
+    }
+
+    fn ray_ended(
+        &mut self,
+        ticket: Ticket,
+        flight: &Flight,
+        action: &Action,
+        outcome: RayOutcome,
+        now: Time,
+        out: &mut Vec<Effect>,
+    ) {
+        if let Action::Ask { member, dashboard, question } = action {
+            let view = (member.clone(), dashboard.clone(), question.job().clone());
+            let view = self.rays.jobs.entry(view).or_default();
+            match outcome {
+                RayOutcome::Job(answer) => view.answer = Some((now, answer)),
+                RayOutcome::Submit(outcome) => view.submitted = Some((now, outcome)),
+                RayOutcome::Stop(Ok(())) => view.stopped = Some(now),
+                RayOutcome::Stop(Err(why)) => {
+                    self.inflight.mark_failed(&flight.key);
+                    self.journal.trouble(&flight.key, format!("stopping the Ray job: {why}"));
+                    self.queue.put(&flight.key, now + READ_BACK_AGAIN);
+                    self.queue.hold_until(&flight.key, now + Duration::from_secs(1));
+                }
+            }
+        }
+        self.finish(ticket, flight, now, out);
+    }
+
+    // --- the end of a request ---
+
+    fn finish(&mut self, ticket: Ticket, flight: &Flight, now: Time, out: &mut Vec<Effect>) {
+        self.inflight.close(flight);
+        let shared = matches!(flight.purpose, Purpose::Fetch(..));
+        for key in self.inflight.settle(ticket, &flight.key, shared) {
+            self.free_if_met(&key, now, out);
+        }
+        if let Some((root, _, _)) = &flight.root
+            && !matches!(flight.purpose, Purpose::Fetch(..))
+        {
+            let open = self.inflight.open_of(root);
+            if open.hub == 0 || open.member == 0 {
+                let held = self.inflight.take_held(root);
+                // The root object's own key first: it may want to hand over before the others go on writing.
+                if held.contains(root) {
+                    self.wake(root, now);
+                }
+                self.wake_all(held, now);
+            }
+        }
+        self.keep_checking(now);
+    }
+
+    /// Looks at a key again, if nothing more is waited for.
+    pub(super) fn free_if_met(&mut self, key: &Key, now: Time, out: &mut Vec<Effect>) {
+        let world = &self.world;
+        let Some(notes) = self.inflight.free_if_met(key, |cluster| world.tables(cluster)) else { return };
+        out.extend(notes.into_iter().map(Effect::Record));
+        self.wake(key, now);
+    }
+}
+
+/// A question that got no answer, in terms of its answers.
+fn no_answer(question: &Question, outcome: &Outcome) -> RayOutcome {
+    let text = match outcome {
+        Outcome::NotSent(why) => format!("not sent: {why}"),
+        Outcome::Refused(status, why) => format!("{status}: {why}"),
+        _ => "no answer".to_owned(),
+    };
+    match question {
+        Question::Job { .. } => RayOutcome::Job(JobAnswer::Failed(text)),
+        Question::Stop { .. } => RayOutcome::Stop(Err(text)),
+        Question::Submit { .. } if matches!(outcome, Outcome::NotSent(_) | Outcome::Refused(..)) => {
+            RayOutcome::Submit(SubmitOutcome::Refused(text))
+        }
+        Question::Submit { .. } => RayOutcome::Submit(SubmitOutcome::Unknown),
+    }
+}

@@ -1,0 +1,259 @@
+//! One look at one key: whose it is, whether we may, what the plan says, and what is sent of it.
+//! Must not know what plans are about.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::gate::{Gate, Verdict, not_ours, not_reached, writes_member};
+use super::inflight::{Expectation, Flight, Purpose, What};
+use super::owner::{self, Owner, Which};
+use super::units::Holding;
+use super::{Effect, Engine, Memo};
+use crate::api::{Cluster, Id, Key, Time};
+use crate::plan::{Action, Me, Member, Note, Plan, Seen, Why};
+
+/// Time that one request may take.
+pub(super) const LIMIT_MS: u64 = 5_000;
+/// A read that failed is tried again after this.
+const FETCH_AGAIN: Duration = Duration::from_secs(5);
+/// So long a hand-over keeps other writes for its root object back.
+const CLOSING: Duration = Duration::from_secs(1);
+/// So long after gaining a unit a member's key waits for the member's first lists.
+const FIRST_LISTS: Duration = Duration::from_secs(10);
+
+impl Engine {
+    pub(super) fn look(&mut self, key: &Key, now: Time, out: &mut Vec<Effect>) {
+        if self.inflight.is_busy(key) {
+            // It is woken when it is free again.
+            return;
+        }
+        let owner = match owner::of(&self.world, key) {
+            Ok(owner) => owner,
+            Err(why) => {
+                self.journal.say(key, why, now);
+                return;
+            }
+        };
+        let holding = match self.may_plan(&owner, now) {
+            Ok(holding) => holding,
+            Err(why) => {
+                self.journal.say(key, why, now);
+                return;
+            }
+        };
+        if self.waits_for_former_owner(key, &owner, now) {
+            return;
+        }
+        let plan = self.plan(key, &owner, &holding, now);
+        self.journal.say(key, plan.why.clone(), now);
+        self.carry_out(key, &owner, &holding, plan, now, out);
+        self.keep_checking(now);
+    }
+
+    /// Our standing in the owning unit, if it is past its barrier.
+    fn may_plan(&self, owner: &Owner, now: Time) -> Result<Holding, Why> {
+        let Some(holding) = self.units.get(&owner.unit) else { return Err(Why::new(not_ours(&owner.unit))) };
+        if holding.doubted {
+            return Err(Why::new(format!("a higher epoch of unit {} was seen; its record is read again", owner.unit)));
+        }
+        if holding.passed {
+            return Ok(holding.clone());
+        }
+        if owner.which == Which::Member && holding.hub_passed {
+            // A member that cannot be listed is reported as such, not waited for.
+            let unlisted = owner.member.as_ref().is_some_and(|member| {
+                let tables = self.world.members.get(member);
+                self.refused.contains_key(member)
+                    || tables.is_some_and(|t| t.kinds().any(|kind| t.table(kind).silent.is_some()))
+            });
+            if unlisted || now >= holding.since + FIRST_LISTS {
+                return Ok(holding.clone());
+            }
+        }
+        Err(Why::new(format!("unit {} was just taken over; its objects are listed first", owner.unit)))
+    }
+
+    /// What the former owner wrote must be in sight here first.
+    fn waits_for_former_owner(&mut self, key: &Key, owner: &Owner, now: Time) -> bool {
+        let Some(member) = owner.member.clone() else { return false };
+        let missing = not_reached(&self.world, owner);
+        for (kind, version) in &missing {
+            let cluster = Cluster::Member(member.clone());
+            let id = Id::new(*kind, "", "");
+            self.inflight.expect(key, Expectation { cluster, id, what: What::Reached(*version), since: now });
+        }
+        if let Some((kind, version)) = missing.first() {
+            let why =
+                Why::new(format!("its former owner wrote {kind} version {version} on {member}: not seen here yet"));
+            self.journal.say(key, why, now);
+            self.keep_checking(now);
+        }
+        !missing.is_empty()
+    }
+
+    fn plan(&self, key: &Key, owner: &Owner, holding: &Holding, now: Time) -> Plan {
+        let memo = owner.root.as_ref().and_then(|root| self.memos.get(&root.key));
+        let me = Me {
+            unit: owner.unit.clone(),
+            epoch: holding.epoch,
+            since: holding.since,
+            unknown: memo.is_some_and(|memo| memo.unknown),
+            sent: memo.is_some_and(|memo| memo.sent.contains(&(owner.unit.clone(), holding.epoch))),
+            placements_up_to: self.placements_up_to(),
+        };
+        let member = owner.member.as_ref().and_then(|name| {
+            let tables = self.world.members.get(name);
+            let tables = if owner.which == Which::Member { tables.or(Some(&self.no_tables)) } else { tables };
+            Some(Member { name, tables: tables? })
+        });
+        let seen = Seen {
+            hub: &self.world.hub,
+            member,
+            refused: &self.refused,
+            members: &self.world.members,
+            rays: &self.rays,
+            fetched: &self.fetched,
+            capacity_received: &self.world.capacity_received,
+            epochs: &self.epochs,
+            me: &me,
+            flags: &self.flags,
+        };
+        (self.plans)(owner.which, &seen, &key.id, now)
+    }
+
+    fn carry_out(&mut self, key: &Key, owner: &Owner, holding: &Holding, plan: Plan, now: Time, out: &mut Vec<Effect>) {
+        let Plan { actions, fetch, relist, events, next, why: _ } = plan;
+        let cluster = owner.member.clone().map_or(Cluster::Hub, Cluster::Member);
+        for (kind, since) in relist {
+            let expectation =
+                Expectation { cluster: cluster.clone(), id: Id::new(kind, "", ""), what: What::Listed, since };
+            if !expectation.is_met(self.world.tables(&cluster)) {
+                self.ask_lists(&cluster, &[kind], since, now, out);
+                self.inflight.expect(key, expectation);
+            }
+        }
+        for wanted in fetch {
+            self.fetch(key, &wanted.cluster, &wanted.id, wanted.not_before, now, out);
+        }
+        if let Some(next) = next {
+            self.queue.put(key, next);
+        }
+        if actions.is_empty() {
+            out.extend(events.into_iter().map(Effect::Record));
+            return;
+        }
+        match self.judge(key, owner, holding, actions, now) {
+            Verdict::Send { actions, whole } => {
+                let notes = if whole { events } else { Vec::new() };
+                self.send_all(key, owner, holding, actions, notes, now, out);
+            }
+            Verdict::Relist(cluster, kinds) => {
+                self.ask_lists(&cluster, &kinds, now, now, out);
+                for kind in kinds {
+                    let id = Id::new(kind, "", "");
+                    self.inflight
+                        .expect(key, Expectation { cluster: cluster.clone(), id, what: What::Listed, since: now });
+                }
+            }
+            Verdict::Wait { handing_over } => {
+                let Some(root) = &owner.root else { return };
+                if handing_over {
+                    let memo = self.memo(&root.key, root.generation);
+                    memo.closing = Some(now + CLOSING);
+                }
+                self.inflight.hold(&root.key, key);
+                self.queue.put(key, now + CLOSING);
+            }
+            Verdict::Superseded(epoch) => {
+                if let Some(holding) = self.units.get_mut(&owner.unit) {
+                    holding.doubted = true;
+                }
+                out.push(Effect::Doubt(owner.unit.clone(), epoch));
+            }
+        }
+    }
+
+    fn judge(&self, key: &Key, owner: &Owner, holding: &Holding, actions: Vec<Action>, now: Time) -> Verdict {
+        let root = owner.root.as_ref();
+        let memo = root.and_then(|root| self.memos.get(&root.key));
+        let nothing = BTreeMap::new();
+        let gate = Gate {
+            world: &self.world,
+            key,
+            owner,
+            epoch: holding.epoch,
+            fleet_id: &self.flags.fleet_id,
+            open: root.map(|root| self.inflight.open_of(&root.key)).unwrap_or_default(),
+            closing: memo.and_then(|memo| memo.closing).is_some_and(|until| now < until),
+            unknown: memo.is_some_and(|memo| memo.unknown),
+            written: memo.map_or(&nothing, |memo| &memo.written),
+            now,
+        };
+        gate.judge(actions)
+    }
+
+    /// What is remembered of the present generation of a root object.
+    pub(super) fn memo(&mut self, root: &Key, generation: i64) -> &mut Memo {
+        let memo = self.memos.entry(root.clone()).or_default();
+        if memo.generation != generation {
+            *memo = Memo { generation, ..Memo::default() };
+        }
+        memo
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "everything that one sending needs, each once")]
+    fn send_all(
+        &mut self,
+        key: &Key,
+        owner: &Owner,
+        holding: &Holding,
+        actions: Vec<Action>,
+        notes: Vec<Note>,
+        now: Time,
+        out: &mut Vec<Effect>,
+    ) {
+        for action in actions {
+            let root = owner.root.as_ref().map(|root| (root.key.clone(), root.root_id.clone(), root.generation));
+            if let Some((root, _, generation)) = &root
+                && writes_member(&action)
+            {
+                let sent = (owner.unit.clone(), holding.epoch);
+                self.memo(root, *generation).sent.insert(sent);
+            }
+            if let Action::Ask { member, dashboard, question } = &action {
+                self.asked.insert((member.clone(), dashboard.clone(), question.job().clone()), now);
+            }
+            let purpose = Purpose::Write(Box::new(action.clone()));
+            let ticket = self.inflight.begin(Flight { key: key.clone(), purpose, sent: now, limit_ms: LIMIT_MS, root });
+            out.push(Effect::Write {
+                ticket,
+                unit: owner.unit.clone(),
+                epoch: holding.epoch,
+                action,
+                time_limit_ms: LIMIT_MS,
+            });
+        }
+        self.inflight.attach_notes(key, notes);
+    }
+
+    /// Reads an object for a plan, unless what is kept, or a read under way, will do.
+    fn fetch(&mut self, key: &Key, cluster: &Cluster, id: &Id, not_before: Time, now: Time, out: &mut Vec<Effect>) {
+        if let Some(kept) = self.fetched.get(&(cluster.clone(), id.clone()))
+            && kept.begun >= not_before
+        {
+            let again = kept.begun + FETCH_AGAIN;
+            if kept.error.is_none() {
+                return;
+            }
+            if now < again {
+                self.queue.put(key, again);
+                return;
+            }
+        }
+        if self.inflight.join_fetch(key, cluster, id, not_before) {
+            return;
+        }
+        let ticket = self.inflight.begin_fetch(key, cluster, id, now, LIMIT_MS);
+        out.push(Effect::Fetch(ticket, cluster.clone(), id.clone()));
+    }
+}
