@@ -238,7 +238,7 @@ impl Engine {
     /// An engine that knows nothing yet and looks with these plans. `seed` decides jitter of back-offs, nothing else.
     pub fn with_plans(flags: Flags, seed: u64, plans: Plans) -> Self {
         Self {
-            world: World::new(flags.default_queue.clone()),
+            world: World::new(flags.clone()),
             flags,
             plans,
             rng: Rng::with_seed(seed),

@@ -2,11 +2,18 @@
 //! Must not know anything else.
 
 use super::Which;
-use crate::api::{Id, Time};
-use crate::plan::{Plan, Seen, Why};
+use crate::api::{Id, MemberName, Time};
+use crate::plan::{Plan, Seen, bound, member, place, ray_cluster, ray_job, reserve, withdraw};
 
 /// Looks at one key.
 pub(super) fn plan(which: Which, seen: &Seen<'_>, id: &Id, now: Time) -> Plan {
-    let _ = (seen, now);
-    Plan { why: Why::new(format!("{id}: plan {which:?} is not built yet")), ..Plan::default() }
+    match which {
+        Which::Place => place::plan(seen, id, now),
+        Which::Reserve => reserve::plan(seen, id, now),
+        Which::Withdraw => withdraw::plan(seen, id, now),
+        Which::Bound => bound::plan(seen, id, now),
+        Which::RayJob => ray_job::plan(seen, id, now),
+        Which::RayCluster => ray_cluster::plan(seen, id, now),
+        Which::Member => member::plan(seen, &MemberName(id.name.clone()), now),
+    }
 }

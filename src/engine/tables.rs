@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::api::fleet::{Placement, PlacementSpec, Stage};
 use crate::api::{Cluster, Id, Key, Kind, MemberName, RootId, Time, Uid, names};
-use crate::plan::placement_name;
+use crate::plan::{Flags, placement_name, root};
 use crate::row::{Facts, Row, TableChange, Tables};
 
 /// Owners above an object that are followed: pod → Job → RayJob, pod → RayCluster → RayJob.
@@ -40,7 +40,7 @@ pub(super) struct World {
     unbound: BTreeMap<Arc<str>, BTreeSet<Key>>,
     reserving: BTreeMap<MemberName, BTreeSet<Key>>,
     bound: BTreeMap<MemberName, BTreeSet<Key>>,
-    default_queue: Arc<str>,
+    flags: Flags,
 }
 
 /// The decision in the row of a `Placement`.
@@ -79,8 +79,8 @@ pub(super) fn annotated_root(row: &Row) -> Option<Key> {
 }
 
 impl World {
-    pub(super) fn new(default_queue: Arc<str>) -> Self {
-        Self { default_queue, ..Self::default() }
+    pub(super) fn new(flags: Flags) -> Self {
+        Self { flags, ..Self::default() }
     }
 
     pub(super) fn tables(&self, cluster: &Cluster) -> Option<&Tables> {
@@ -102,16 +102,10 @@ impl World {
         if let Some(queue) = stored.filter(|q| !q.is_empty()) {
             return queue.into();
         }
-        let label = self.hub.get(root).map_or("", |row| row.label(names::QUEUE_LABEL));
-        if !label.is_empty() {
-            return label.into();
+        match self.hub.get(root) {
+            Some(row) => root::queue_of(&self.hub, row, &self.flags).into(),
+            None => self.flags.default_queue.clone(),
         }
-        let policy = self.hub.get(&Id::new(Kind::PlacementPolicy, root.namespace.clone(), "default"));
-        match policy.map(|row| &row.facts) {
-            Some(Facts::PlacementPolicy(policy)) => policy.spec.default_queue.as_deref().map(Arc::from),
-            _ => None,
-        }
-        .unwrap_or_else(|| self.default_queue.clone())
     }
 
     /// Number of units of a member that is registered.

@@ -62,7 +62,8 @@ impl Units {
         match standing {
             Standing::Held(epoch) if self.held.get(&unit).is_some_and(|h| h.epoch == epoch && !h.doubted) => {}
             Standing::Held(epoch) => {
-                let holding = Holding { epoch, since: now, member_since: now, doubted: false, hub_passed: false, passed: false };
+                let holding =
+                    Holding { epoch, since: now, member_since: now, doubted: false, hub_passed: false, passed: false };
                 self.held.insert(unit, holding);
             }
             Standing::Lost => {

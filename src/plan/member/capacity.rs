@@ -51,7 +51,11 @@ pub fn own_picture(seen: &Seen, on: Member, row: &Row, ours: &Placement, now: Ti
 pub fn observe(seen: &Seen, on: Member, now: Time, skip: &dyn Fn(&str) -> bool) -> Result<MemberCapacitySpec, String> {
     let config = Id::new(Kind::ConfigMap, scheduler::NAMESPACE, scheduler::CONFIG_MAP);
     let read = seen.fetched.get(&(Cluster::Member(on.name.clone()), config));
-    let silent_since = Kind::ALL.iter().find_map(|kind| on.tables.table(*kind).silent.clone());
+    let silent_since = {
+        // A kind that is not served there is no silence: the member answers.
+        let tables = Kind::ALL.iter().map(|kind| on.tables.table(*kind)).filter(|table| table.unserved.is_none());
+        tables.filter_map(|table| table.silent.clone()).next()
+    };
     let mut spec = MemberCapacitySpec {
         counts_up_to: seen.me.placements_up_to.0,
         reachable: silent_since.is_none(),
