@@ -1,8 +1,6 @@
 //! RayCluster: spec and status.
 //! Must not know rules.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -433,9 +431,4 @@ fn open_list(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 
 fn quantity(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "anyOf": [{ "type": "integer" }, { "type": "string" }], "x-kubernetes-int-or-string": true })
-}
-
-/// What rules read of annotations and labels as one map: empty where none is set.
-pub fn or_empty(map: Option<&Texts>) -> BTreeMap<String, String> {
-    map.cloned().unwrap_or_default()
 }

@@ -153,9 +153,9 @@ pub(super) fn command(node: Node, params: &Texts) -> String {
     for (key, value) in params {
         let flag = value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false");
         if !flag || TAKE_A_VALUE.contains(&key.as_str()) {
-            text.push_str(&format!(" --{key}={value} "));
+            text.extend([" --", key, "=", value, " "]);
         } else if value.eq_ignore_ascii_case("true") {
-            text.push_str(&format!(" --{key} "));
+            text.extend([" --", key, " "]);
         }
     }
     text
@@ -164,7 +164,7 @@ pub(super) fn command(node: Node, params: &Texts) -> String {
 /// The shell text of the Ray container; `None` where the user's own command stays (specs/raycluster.md 3.7).
 pub(super) fn shell_text(container: &Value, overwritten: bool, ray_start: &str) -> Option<String> {
     let words = |key: &str| container[key].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let own: String = words("command").chain(words("args")).map(|word| format!(" {word} ")).collect();
+    let own: String = words("command").chain(words("args")).flat_map(|word| [" ", word, " "]).collect();
     if overwritten || own.contains("ray start") {
         return None;
     }

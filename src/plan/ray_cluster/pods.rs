@@ -263,7 +263,7 @@ fn delete_worker(draft: &mut Draft<'_>, pod: Pod<'_>, why: &str) -> bool {
 }
 
 fn create_worker(draft: &mut Draft<'_>, group: &WorkerGroupSpec, taken: &mut BTreeSet<i32>) {
-    let index = (0..).find(|i| !taken.contains(i)).unwrap_or(0);
+    let index = (0..i32::MAX).find(|i| !taken.contains(i)).unwrap_or(0);
     taken.insert(index);
     let prefix = names::worker_prefix(draft.cluster.metadata.name(), &group.group_name);
     let name = free_name(draft, &prefix, &group.group_name, index);

@@ -258,7 +258,9 @@ pub(in crate::plan) fn differs(old: &RayClusterStatus, new: &RayClusterStatus) -
                 value[key] = Value::Null;
             }
         }
-        value.as_object_mut().map(|map| map.retain(|_, v| !v.is_null()));
+        if let Some(map) = value.as_object_mut() {
+            map.retain(|_, v| !v.is_null());
+        }
         value
     };
     reduced(old) != reduced(new)

@@ -66,17 +66,13 @@ pub(super) fn initializing(draft: &mut Draft<'_>) -> Flow {
         let Some(url) = dashboard_url(draft, &cluster) else { return Flow::Stop };
         draft.new.dashboard_url = Some(url);
     }
-    match draft.job.spec.mode() {
-        "InteractiveMode" => {
-            draft.go("Waiting", "", "");
-            return Flow::Next;
-        }
-        "K8sJobMode" => {
-            if submitter(draft, &cluster) == Flow::Stop {
-                return Flow::Stop;
-            }
-        }
-        _ => {}
+    let mode = draft.job.spec.mode();
+    if mode == "InteractiveMode" {
+        draft.go("Waiting", "", "");
+        return Flow::Next;
+    }
+    if mode == "K8sJobMode" && submitter(draft, &cluster) == Flow::Stop {
+        return Flow::Stop;
     }
     draft.go("Running", "", "");
     Flow::Next

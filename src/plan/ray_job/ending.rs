@@ -10,7 +10,7 @@ use super::poll::is_terminal;
 use super::{Draft, after, time};
 use crate::api::Kind;
 use crate::api::names::RAYJOB_FINALIZER;
-use crate::api::ray::{DeletionRule, RayCluster};
+use crate::api::ray::{DeletionRule, DeletionStrategy, RayCluster};
 use crate::plan::pass::Flow;
 use crate::plan::{Action, Propagation, Question};
 
@@ -60,30 +60,30 @@ pub(super) fn ended(draft: &mut Draft<'_>) -> Flow {
     shrink_pod_group(draft);
     let state = draft.state().to_owned();
     let strategy = draft.job.spec.deletion_strategy.clone();
-    match strategy {
-        Some(strategy) => match strategy.deletion_rules {
-            Some(rules) => by_rules(draft, &rules),
-            None => {
-                let side = match draft.old.job_status.as_deref() {
-                    Some("SUCCEEDED") => strategy.on_success,
-                    Some("FAILED") => strategy.on_failure,
-                    _ => None,
-                };
-                let policy = side.and_then(|s| s.policy).unwrap_or_default();
-                if !matches!(policy.as_str(), "" | "DeleteNone") && ttl_is_over(draft) {
-                    carry_out(draft, &policy);
-                }
-            }
-        },
-        None if draft.job.spec.shutdown_after_job_finishes == Some(true) => {
-            if ttl_is_over(draft) {
-                draft.delete_cluster();
-            }
+    // A strategy stands in the place of shutdownAfterJobFinishes, also where none of it applies.
+    if let Some(strategy) = strategy {
+        match &strategy.deletion_rules {
+            Some(rules) => by_rules(draft, rules),
+            None => by_policy(draft, &strategy),
         }
-        None => {}
+    } else if draft.job.spec.shutdown_after_job_finishes == Some(true) && ttl_is_over(draft) {
+        draft.delete_cluster();
     }
     draft.pass.waits_for(format!("it has ended: {state}"));
     Flow::Stop
+}
+
+/// The older two policies: by the Ray job's status, nothing for any other than these two.
+fn by_policy(draft: &mut Draft<'_>, strategy: &DeletionStrategy) {
+    let side = match draft.old.job_status.as_deref() {
+        Some("SUCCEEDED") => &strategy.on_success,
+        Some("FAILED") => &strategy.on_failure,
+        _ => return,
+    };
+    let policy = side.as_ref().and_then(|s| s.policy.as_deref()).unwrap_or_default();
+    if !matches!(policy, "" | "DeleteNone") && ttl_is_over(draft) {
+        carry_out(draft, policy);
+    }
 }
 
 fn is_due(draft: &mut Draft<'_>, seconds: i32) -> bool {

@@ -108,7 +108,7 @@ fn rule_list(rules: &[DeletionRule], selects: bool, autoscaling: bool) -> Rule {
     match wrong.split_first() {
         None => Ok(()),
         Some(((field, first), rest)) => {
-            let more: String = rest.iter().map(|(field, message)| format!("; {field}: {message}")).collect();
+            let more: String = rest.iter().flat_map(|(field, message)| ["; ", field, ": ", message]).collect();
             broken(field.clone(), format!("{first}{more}"))
         }
     }
