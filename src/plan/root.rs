@@ -1,13 +1,16 @@
 //! The root object on the hub: what is read of it, and the writes that fleet plans make to it.
 //! Must not know when they are made.
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::decision::body;
+use super::validate::{self, Refusal};
 use super::{Action, Flags, Precondition, gang};
 use crate::api::fleet::{GangShape, PlacementPolicySpec};
 use crate::api::names::{CLUSTER_LABEL, MANAGED_BY_US, QUEUE_LABEL, STAGE_LABEL};
+use crate::api::ray::{RayCluster, RayJob};
 use crate::api::{Cluster, Id, Kind};
 use crate::row::{Facts, Row, Tables};
 
@@ -43,6 +46,22 @@ impl<'a> Root<'a> {
     pub fn state(&self) -> &str {
         let field = if self.row.id.kind == Kind::RayJob { "jobDeploymentStatus" } else { "state" };
         self.body["status"][field].as_str().unwrap_or_default()
+    }
+
+    /// Whether it breaks a rule of its kind, or needs what is not built yet.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let unreadable = |error: serde_json::Error, event_reason| Refusal {
+            event_reason,
+            field: "the object".into(),
+            message: format!("cannot be read: {error}"),
+        };
+        if self.row.id.kind == Kind::RayJob {
+            let job = RayJob::deserialize(&self.body).map_err(|e| unreadable(e, "InvalidRayJobSpec"))?;
+            validate::ray_job(&job)
+        } else {
+            let cluster = RayCluster::deserialize(&self.body).map_err(|e| unreadable(e, "InvalidRayClusterSpec"))?;
+            validate::ray_cluster(&cluster)
+        }
     }
 
     /// Its gang, or why it has none, in a sentence.

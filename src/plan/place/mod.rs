@@ -93,6 +93,9 @@ fn first(seen: &Seen, row: &Row, now: Time) -> Plan {
             ));
         }
     }
+    if let Err(refusal) = root.check() {
+        return refused(&root, refusal.event_reason, &refusal.to_string());
+    }
     let shape = match root.gang(seen.flags) {
         Ok(shape) => shape,
         Err(message) => return invalid(&root, &message),
@@ -106,6 +109,11 @@ fn first(seen: &Seen, row: &Row, now: Time) -> Plan {
 
 /// A root object that breaks a rule: its status says so, once.
 fn invalid(root: &Root, message: &str) -> Plan {
+    let reason = if root.row.id.kind == Kind::RayJob { "InvalidRayJobSpec" } else { "InvalidRayClusterSpec" };
+    refused(root, reason, message)
+}
+
+fn refused(root: &Root, reason: &str, message: &str) -> Plan {
     let mut plan = wait(format!("breaks a rule: {message}"));
     if let Some(action) = root.put_invalid_status(message) {
         plan.actions.push(action);
@@ -114,7 +122,7 @@ fn invalid(root: &Root, message: &str) -> Plan {
             about: root.row.id.clone(),
             uid: root.row.uid.clone(),
             warning: true,
-            reason: if root.row.id.kind == Kind::RayJob { "InvalidRayJobSpec" } else { "InvalidRayClusterSpec" }.into(),
+            reason: reason.into(),
             action: "Validate".into(),
             note: message.to_owned(),
         });
