@@ -114,10 +114,7 @@ impl Gate<'_> {
         if let Some(row) = self.row(action) {
             return row.stamps.clone();
         }
-        let body = match action {
-            Action::Replace { body, .. } | Action::Status { body, .. } => body,
-            _ => return Stamps::new(),
-        };
+        let (Action::Replace { body, .. } | Action::Status { body, .. }) = action else { return Stamps::new() };
         let text = body.pointer("/metadata/annotations").and_then(|a| a.get(names::STAMPS)).and_then(Value::as_str);
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
@@ -214,11 +211,11 @@ impl Gate<'_> {
             Action::Create { cluster, id, mut body } => {
                 let metadata = object(&mut body, "metadata");
                 if let (Cluster::Member(_), Some(root)) = (&cluster, &self.owner.root) {
-                    object_in(metadata, "labels").insert(names::ROOT_ID.to_owned(), json!(root.root_id.as_str()));
+                    object_in(metadata, "labels").insert(names::ROOT_ID.to_owned(), json!(root.identity.as_str()));
                     let annotations = object_in(metadata, "annotations");
                     annotations.insert(names::FLEET_ID.to_owned(), json!(self.fleet_id));
                     if !annotations.contains_key(names::ROOT_ID) && annotations.contains_key(names::ROOT) {
-                        annotations.insert(names::ROOT_ID.to_owned(), json!(root.root_id.as_str()));
+                        annotations.insert(names::ROOT_ID.to_owned(), json!(root.identity.as_str()));
                     }
                 }
                 object_in(metadata, "annotations").insert(names::STAMPS.to_owned(), stamps);

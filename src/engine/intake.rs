@@ -21,8 +21,8 @@ const LIST_AGAIN: Duration = Duration::from_secs(30);
 const EXPECTATION_LIMIT: Duration = Duration::from_secs(10);
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// Answers that nobody asked for again are dropped after this.
-const ANSWERS_KEPT: Duration = Duration::from_secs(600);
-const TIDY_EVERY: Duration = Duration::from_secs(60);
+const ANSWERS_KEPT: Duration = Duration::from_mins(10);
+const TIDY_EVERY: Duration = Duration::from_mins(1);
 
 impl Engine {
     pub(super) fn take_in(&mut self, input: Input, now: Time, out: &mut Vec<Effect>) {
@@ -315,10 +315,8 @@ impl Engine {
                 let Some(spec) = after.or(before).and_then(decision).map(|p| &p.spec) else { return };
                 let root = super::tables::root_of(row, spec);
                 let Some(root) = root else { return };
-                let generation = after.map_or(0, |_| spec.generation);
-                if after.is_none() {
-                    self.memos.remove(&root);
-                } else if self.memos.get(&root).is_some_and(|memo| memo.generation != generation) {
+                let same = |memo: &super::Memo| after.is_some() && memo.generation == spec.generation;
+                if self.memos.get(&root).is_some_and(|memo| !same(memo)) {
                     self.memos.remove(&root);
                 }
             }

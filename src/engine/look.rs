@@ -213,7 +213,7 @@ impl Engine {
         out: &mut Vec<Effect>,
     ) {
         for action in actions {
-            let root = owner.root.as_ref().map(|root| (root.key.clone(), root.root_id.clone(), root.generation));
+            let root = owner.root.as_ref().map(|root| (root.key.clone(), root.identity.clone(), root.generation));
             if let Some((root, _, generation)) = &root
                 && writes_member(&action)
             {

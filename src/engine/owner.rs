@@ -46,7 +46,7 @@ pub(super) struct Root {
     /// Its key on the hub.
     pub(super) key: Key,
     /// Its identity.
-    pub(super) root_id: RootId,
+    pub(super) identity: RootId,
     /// Its `Placement`, if there is one.
     pub(super) placement: Option<Id>,
     /// Generation of the `Placement`; 0 = never bound.
@@ -73,13 +73,13 @@ fn of_root(world: &World, key: &Key) -> Result<Owner, Why> {
     let row = world.hub.get(&key.id);
     let Some((placement_row, placement)) = world.placement_of(&key.id).and_then(|p| Some((p, decision(p)?))) else {
         let Some(row) = row else { return Err(Why::new("the object is not there")) };
-        let root = Root { key: key.clone(), root_id: RootId(row.uid.0.clone()), placement: None, generation: 0 };
+        let root = Root { key: key.clone(), identity: RootId(row.uid.0.clone()), placement: None, generation: 0 };
         return Ok(unbound(world, root));
     };
     let spec = &placement.spec;
     let root = Root {
         key: key.clone(),
-        root_id: spec.root.root_id.as_str().into(),
+        identity: spec.root.root_id.as_str().into(),
         placement: Some(placement_row.id.clone()),
         generation: spec.generation,
     };
@@ -90,7 +90,7 @@ fn of_root(world: &World, key: &Key) -> Result<Owner, Why> {
     let (which, unit) = match spec.stage {
         Stage::Reserving => (Which::Reserve, member_unit(&member.0, 0)),
         Stage::Withdrawing => (Which::Withdraw, member_unit(&member.0, 0)),
-        _ => (Which::Bound, bucket_unit(world, &root.root_id, &member)?),
+        _ => (Which::Bound, bucket_unit(world, &root.identity, &member)?),
     };
     Ok(Owner { unit, which, member: Some(member), root: Some(root) })
 }
@@ -171,8 +171,12 @@ fn of_member_object(world: &World, member: &MemberName, key: &Key) -> Result<Own
             }
             let root_id = RootId::from(spec.root.root_id.as_str());
             let unit = bucket_unit(world, &root_id, member)?;
-            let root =
-                Root { key: root, root_id, placement: Some(placement_row.id.clone()), generation: spec.generation };
+            let root = Root {
+                key: root,
+                identity: root_id,
+                placement: Some(placement_row.id.clone()),
+                generation: spec.generation,
+            };
             Ok(Owner { unit, which, member: Some(member.clone()), root: Some(root) })
         }
     }

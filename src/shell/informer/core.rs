@@ -2,7 +2,7 @@
 //! requests and table changes come out; shell and simulator drive exactly this.
 //! Must not know sockets, clocks, tasks.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -516,7 +516,7 @@ fn query_escaped(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            let _ = write!(out, "%{byte:02X}");
         }
     }
     out

@@ -57,7 +57,10 @@ impl Story {
 }
 
 fn sent(effects: &Effects) -> Vec<&str> {
-    let target = |e| if let &InformerEffect::Send(ref r) = e { Some(r.target.as_str()) } else { None };
+    let target = |e| match e {
+        InformerEffect::Send(request) => Some(request.target.as_str()),
+        _ => None,
+    };
     effects.iter().filter_map(target).collect()
 }
 
