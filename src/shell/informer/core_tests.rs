@@ -57,10 +57,12 @@ impl Story {
 }
 
 fn sent(effects: &Effects) -> Vec<&str> {
-    let target = |e| match e {
-        InformerEffect::Send(request) => Some(request.target.as_str()),
-        _ => None,
-    };
+    fn target(effect: &InformerEffect) -> Option<&str> {
+        match effect {
+            InformerEffect::Send(request) => Some(&request.target),
+            _ => None,
+        }
+    }
     effects.iter().filter_map(target).collect()
 }
 
