@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use serde_json::Value;
 
 use crate::api::wire::{Method, Reply, Request};
 use crate::api::{Cluster, Id, Kind};
+use crate::row::{Row, decode_list};
 use crate::shell::client::{Client, SendError};
 use crate::shell::kubeconfig::{hub_config, hub_config_source};
 use crate::shell::lanes::Lane;
@@ -67,10 +68,7 @@ impl Hub {
         let reply = self.send(&Request::get(id.path())).await?;
         match reply.status {
             404 if !is_missing_kind(&reply) => Ok(None),
-            404 => bail!(
-                "the hub does not serve {}: install the definitions first (rayfleet crds | kubectl apply --server-side -f -)",
-                id.kind.plural()
-            ),
+            404 => Err(missing_kind(id.kind)),
             _ => Ok(Some(body(&reply, &id.to_string())?)),
         }
     }
@@ -79,16 +77,27 @@ impl Hub {
     pub(crate) async fn list(&self, kind: Kind, namespace: Option<&str>) -> Result<Vec<Value>> {
         let reply = self.send(&Request::get(kind.collection_path(namespace))).await?;
         if reply.status == 404 {
-            bail!(
-                "the hub does not serve {}: install the definitions first (rayfleet crds | kubectl apply --server-side -f -)",
-                kind.plural()
-            );
+            return Err(missing_kind(kind));
         }
         let mut list = body(&reply, kind.plural())?;
         Ok(match list["items"].take() {
             Value::Array(items) => items,
             _ => Vec::new(),
         })
+    }
+
+    /// All objects of a kind as the product keeps them; what does not decode is left out with a warning.
+    pub(crate) async fn rows(&self, kind: Kind) -> Result<Vec<Row>> {
+        let reply = self.send(&Request::get(kind.collection_path(None))).await?;
+        if reply.status == 404 {
+            return Err(missing_kind(kind));
+        }
+        body(&reply, kind.plural())?;
+        let page = decode_list(kind, &reply.body).map_err(|e| anyhow!("{}: {e}", kind.plural()))?;
+        for (id, why) in &page.quarantined {
+            tracing::warn!("{id}: {why}");
+        }
+        Ok(page.rows)
     }
 
     /// Creates an object; unknown fields are an error. Returns it as it is now, and the hub's warnings.
@@ -118,6 +127,13 @@ impl Hub {
             SendError::NoAnswer(why) => anyhow!("{why}; whether it was carried out is not known"),
         })
     }
+}
+
+fn missing_kind(kind: Kind) -> anyhow::Error {
+    anyhow!(
+        "the hub does not serve {}: install the definitions first (rayfleet crds | kubectl apply --server-side -f -)",
+        kind.plural()
+    )
 }
 
 /// The API server's own "no such path", as opposed to "no object of that name".

@@ -1,15 +1,160 @@
-//! `rayfleet run`: the controller.
+//! `rayfleet run`: the controller, until it is asked to end.
 //! Must not know how it works.
 
-use anyhow::{Result, bail};
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, anyhow};
+use clap::ValueEnum;
+use shards::core::Profile;
 
 use super::End;
 use super::access::Access;
+use crate::plan::Flags;
+use crate::serve::{Metrics, Port};
+use crate::shell::kubeconfig::hub_config;
+use crate::shell::run::{Controller, Settings};
+use crate::shell::shutdown;
 
 /// Options of `rayfleet run`.
 #[derive(clap::Args, Debug)]
-pub(crate) struct RunArgs {}
+#[command(after_help = "\
+It serves /healthz, /readyz, /metrics and /debug/keys (why each object waits, what does not decode, how fresh the
+tables are) on --listen. On SIGTERM it takes no more work, waits for its own requests, gives its units and seat up, and
+ends with 0. It ends with 1 if another process holds its seat.
 
-pub(crate) async fn run(_args: RunArgs, _access: &Access) -> Result<End> {
-    bail!("the controller is not built yet")
+Examples:
+  rayfleet run --kubeconfig hub.yaml
+  rayfleet run --kubeconfig .sandbox/kubeconfig --context hub --profile fast --log debug")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) options: RunOptions,
+}
+
+/// Options of a controller, also of the one inside a sandbox.
+#[derive(clap::Args, Debug, Clone)]
+pub(crate) struct RunOptions {
+    /// Stable name of this replica's seat (default: the host's name; in a StatefulSet that is the pod's)
+    #[arg(long, env = "RAYFLEET_SEAT", value_name = "NAME")]
+    pub(crate) seat: Option<String>,
+    /// How fast a dead replica is replaced, for how many writes to the hub
+    #[arg(long, env = "RAYFLEET_PROFILE", value_enum, default_value_t = Speed::Default)]
+    pub(crate) profile: Speed,
+    /// Address for health, metrics and diagnostics; port 0 takes a free one
+    #[arg(long, env = "RAYFLEET_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Namespace on the hub for the Leases; made if it is missing
+    #[arg(long, env = "RAYFLEET_LEASE_NAMESPACE", value_name = "NAME", default_value = "rayfleet-system")]
+    pub(crate) lease_namespace: String,
+    /// Identity of the fleet; never changes once members were used
+    #[arg(long, env = "RAYFLEET_FLEET_ID", value_name = "NAME", default_value = "fleet")]
+    pub(crate) fleet_id: String,
+    /// Queue of jobs that name none, where no policy says otherwise
+    #[arg(long, env = "RAYFLEET_DEFAULT_QUEUE", value_name = "NAME", default_value = "default")]
+    pub(crate) default_queue: String,
+    /// DNS domain of the members
+    #[arg(long, env = "CLUSTER_DOMAIN", value_name = "DOMAIN", default_value = "cluster.local")]
+    pub(crate) cluster_domain: String,
+}
+
+/// Durations of the ownership protocol.
+#[derive(Clone, Copy, ValueEnum, Debug, PartialEq, Eq)]
+pub(crate) enum Speed {
+    /// Within 8 s; a write per second and replica.
+    Fast,
+    /// Within 18 s; a write each 3 s.
+    Default,
+    /// Within 33 s; a write each 5 s.
+    Relaxed,
+}
+
+impl Speed {
+    fn profile(self) -> Profile {
+        match self {
+            Speed::Fast => Profile::FAST,
+            Speed::Default => Profile::DEFAULT,
+            Speed::Relaxed => Profile::RELAXED,
+        }
+    }
+}
+
+impl RunOptions {
+    /// The controller's settings for a hub.
+    pub(crate) fn settings(&self, hub: kube::config::Config) -> Result<Settings> {
+        let seat = match &self.seat {
+            Some(seat) => seat.clone(),
+            None => host_name().context("the host has no usable name: give --seat NAME")?,
+        };
+        if !is_label(&seat) {
+            return Err(anyhow!("--seat {seat}: right are lower-case letters, digits, '-' and '.', at most 200"));
+        }
+        let flags = Flags {
+            fleet_id: self.fleet_id.as_str().into(),
+            default_queue: self.default_queue.as_str().into(),
+            cluster_domain: self.cluster_domain.as_str().into(),
+            ..Flags::default()
+        };
+        Ok(Settings { hub, seat, namespace: self.lease_namespace.clone(), profile: self.profile.profile(), flags })
+    }
+}
+
+pub(crate) async fn run(args: RunArgs, access: &Access) -> Result<End> {
+    let hub = hub_config(access.kubeconfig.as_deref(), access.context.as_deref()).await?;
+    tracing::info!(server = %hub.cluster_url, version = env!("CARGO_PKG_VERSION"), "rayfleet starts");
+    let settings = args.options.settings(hub)?;
+    serve(settings, args.options.listen, asked_to_end()).await?;
+    Ok(End::Done)
+}
+
+/// Runs a controller and its port until `stop` is done.
+pub(crate) async fn serve(settings: Settings, listen: SocketAddr, stop: impl Future<Output = ()>) -> Result<()> {
+    let port = Port::bind(listen).await?;
+    let metrics = Metrics::start().map_err(|why| anyhow!("metrics do not start: {why}"))?;
+    tracing::info!(address = %port.address, seat = settings.seat, "serving health, metrics and diagnostics");
+    let (controller, questions) = Controller::new(settings);
+    let (done, ended) = tokio::sync::oneshot::channel::<()>();
+    let served = tokio::spawn(port.serve(questions, metrics, async move {
+        // Both an answer and its absence mean the end.
+        let _done = ended.await;
+    }));
+    let result = controller.run(stop).await;
+    drop(done);
+    // A scrape that hangs does not hold the end back.
+    let _late = tokio::time::timeout(std::time::Duration::from_secs(1), served).await;
+    result.map_err(Into::into)
+}
+
+async fn asked_to_end() {
+    match shutdown::asked().await {
+        Ok(signal) => tracing::info!(signal, "asked to end"),
+        Err(error) => tracing::error!(%error, "signals cannot be heard: ending"),
+    }
+}
+
+fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let name: String = name.trim().to_lowercase();
+    is_label(&name).then_some(name)
+}
+
+/// A name that may stand in the name of a Lease.
+fn is_label(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let ends =
+        name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.ends_with(|c: char| c.is_ascii_alphanumeric());
+    !name.is_empty() && name.len() <= 200 && name.chars().all(inner) && ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_is_a_name_that_a_lease_can_have() {
+        for right in ["a", "rayfleet-0", "node.example"] {
+            assert!(is_label(right), "{right}");
+        }
+        for wrong in ["", "-a", "A", "a_b", "a/b", &"a".repeat(201)] {
+            assert!(!is_label(wrong), "{wrong}");
+        }
+    }
 }

@@ -1,14 +1,143 @@
-//! `rayfleet sandbox`: a whole fleet in one process.
+//! `rayfleet sandbox`: a whole fleet in one process, until it is asked to end.
 //! Must not know how its parts work.
 
-use anyhow::{Result, bail};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
 
 use super::End;
+use super::output;
+use super::run::{self, RunOptions, Speed};
+use crate::sandbox::fleet_process::{FleetProcess, Settings};
+use crate::sandbox::ray::Isolation;
+use crate::sandbox::world::fleet::Fleet;
+use crate::shell::kubeconfig::hub_config;
+use crate::shell::shutdown;
 
 /// Options of `rayfleet sandbox`.
 #[derive(clap::Args, Debug)]
-pub(crate) struct SandboxArgs {}
+#[command(after_help = "\
+A hub and members, each a Kubernetes API server on its own port of 127.0.0.1, with Volcano's queues, nodes, and real
+Ray processes behind the pods where Ray is there. A kubeconfig with one context each is written to DIR/kubeconfig.
+Nothing is kept: all ends with the process, its pods too.
 
-pub(crate) async fn run(_args: SandboxArgs) -> Result<End> {
-    bail!("the sandbox is not built yet")
+A file for --members:
+  members:
+    - name: eu
+      nodes: [{ count: 2, cpu: \"8\", memory: 32Gi }]
+      queues: [{ name: ml, capability: { cpu: \"12\", memory: 48Gi } }]
+
+Examples:
+  rayfleet sandbox                              three members, real Ray from .venv, a controller inside
+  rayfleet sandbox --members 5 --ray none       five members, simulated pods
+  rayfleet sandbox --members fleet.yaml --no-controller")]
+pub(crate) struct SandboxArgs {
+    /// How many members, or a YAML file that describes members, nodes and queues
+    #[arg(long, value_name = "COUNT|FILE", default_value = "3")]
+    members: String,
+    /// Virtual environment that Ray is installed in (made by `make ray`); `none` simulates the pods
+    #[arg(long, value_name = "VENV", default_value = ".venv", env = "RAYFLEET_RAY")]
+    ray: String,
+    /// Run a controller inside (the default)
+    #[arg(long, overrides_with = "no_controller")]
+    controller: bool,
+    /// Run no controller inside: start one with `rayfleet run`
+    #[arg(long, overrides_with = "controller")]
+    no_controller: bool,
+    /// Where the kubeconfig and the pods' logs go
+    #[arg(long, value_name = "DIR", default_value = ".sandbox")]
+    dir: PathBuf,
+    /// Port of the hub, members on the next ones; 0 takes free ones
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    port: u16,
+}
+
+pub(crate) async fn run(args: SandboxArgs) -> Result<End> {
+    let fleet = fleet(&args.members)?;
+    let ray = (args.ray != "none").then(|| PathBuf::from(&args.ray));
+    let members = fleet.members.len();
+    let settings = Settings { fleet, ray, dir: args.dir.clone(), port: args.port };
+    let process = FleetProcess::start(settings).await?;
+    output::print(&first_lines(&process, members, !args.no_controller))?;
+    let ended = if args.no_controller {
+        asked_to_end().await;
+        Ok(())
+    } else {
+        controller(&process).await
+    };
+    // Pods end with the sandbox, also when the controller failed.
+    process.stop().await;
+    ended.map(|()| End::Done)
+}
+
+fn fleet(members: &str) -> Result<Fleet> {
+    if let Ok(count) = members.parse::<usize>() {
+        anyhow::ensure!(count > 0, "--members {members}: at least one is needed");
+        return Ok(Fleet::of_size(count));
+    }
+    let text = std::fs::read_to_string(members)
+        .with_context(|| format!("--members {members} is no number and no file that can be read"))?;
+    Fleet::parse(&text).with_context(|| members.to_owned())
+}
+
+/// A controller of this sandbox, in this process.
+async fn controller(process: &FleetProcess) -> Result<()> {
+    let hub = hub_config(Some(&process.kubeconfig), Some("hub")).await?;
+    let options = RunOptions {
+        seat: Some("sandbox".into()),
+        profile: Speed::Fast,
+        listen: ([127, 0, 0, 1], 0).into(),
+        lease_namespace: "rayfleet-system".into(),
+        fleet_id: "sandbox".into(),
+        default_queue: "default".into(),
+        cluster_domain: "cluster.local".into(),
+    };
+    run::serve(options.settings(hub)?, options.listen, asked_to_end()).await
+}
+
+async fn asked_to_end() {
+    if let Err(error) = shutdown::asked().await {
+        tracing::error!(%error, "signals cannot be heard: ending");
+    }
+}
+
+/// What a person has to know first.
+fn first_lines(process: &FleetProcess, members: usize, controller: bool) -> String {
+    let pods = match &process.isolation {
+        None => "Pods are SIMULATED: no Ray runs, a stand-in answers for its dashboard.".to_owned(),
+        Some(Isolation::None { why }) => {
+            format!("Pods are real Ray processes. Volumes cannot be mounted here ({why}): pods that mount are refused.")
+        }
+        Some(_) => "Pods are real Ray processes, with their volumes.".to_owned(),
+    };
+    let servers: Vec<String> =
+        process.servers.iter().map(|server| format!("  {:10} {}", server.name, server.url)).collect();
+    let kubeconfig = process.kubeconfig.display();
+    let run = format!("rayfleet run --kubeconfig {kubeconfig} --context hub");
+    let controller = if controller {
+        "A controller runs inside.".to_owned()
+    } else {
+        format!("No controller runs; start one: {run}")
+    };
+    format!(
+        "A hub and {members} members:\n{}\n{pods}\n{controller}\n\nexport KUBECONFIG={kubeconfig}\n\
+         kubectl --context hub get rayjobs,placements\nrayfleet member list\nCtrl-C ends it all.",
+        servers.join("\n")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_a_number_or_a_file() {
+        assert_eq!(fleet("2").unwrap().members.len(), 2);
+        assert!(fleet("0").unwrap_err().to_string().contains("at least one"));
+        assert!(fleet("/nonexistent.yaml").unwrap_err().to_string().contains("no number and no file"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "members: []").unwrap();
+        let error = format!("{:#}", fleet(&file.path().display().to_string()).unwrap_err());
+        assert!(error.contains(&file.path().display().to_string()) && error.contains("members"), "{error}");
+    }
 }

@@ -15,6 +15,8 @@ pub mod lines;
 pub mod members;
 pub mod process;
 pub mod ray;
+pub mod report;
+pub mod run;
 #[cfg(test)]
 mod scripted;
 pub mod shutdown;

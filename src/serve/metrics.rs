@@ -1,0 +1,129 @@
+//! Metrics in Prometheus' text form: what the process counted, and what a report shows at the time of asking.
+//! Must not use labels without a bound: cluster, kind, stage, verb and outcome are bounded, names are not.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::shell::report::Report;
+
+/// Seconds; from a plan to a request across continents.
+const SECONDS: &[f64] = &[0.000_1, 0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// The process's metrics.
+#[derive(Clone)]
+pub struct Metrics {
+    handle: Arc<PrometheusHandle>,
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Metrics {
+    /// Counts from now on; once per process. Must be called within a tokio runtime.
+    pub fn start() -> Result<Self, String> {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)
+            .map_err(|e| e.to_string())?
+            .build_recorder();
+        let handle = Arc::new(recorder.handle());
+        metrics::set_global_recorder(recorder).map_err(|e| e.to_string())?;
+        describe();
+        let kept = handle.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(UPKEEP_EVERY).await;
+                kept.run_upkeep();
+            }
+        });
+        Ok(Self { handle })
+    }
+
+    /// The text for Prometheus.
+    pub fn render(&self, report: Option<&Report>) -> String {
+        let mut text = self.handle.render();
+        if let Some(report) = report {
+            of_report(report, &mut text);
+        }
+        text
+    }
+}
+
+fn describe() {
+    metrics::describe_counter!("rayfleet_requests_total", "Writes and questions to API servers, by outcome");
+    metrics::describe_histogram!("rayfleet_request_seconds", "Time from the wish to its outcome");
+    metrics::describe_histogram!("rayfleet_request_wait_seconds", "Time in the request budget's lane before sending");
+    metrics::describe_counter!("rayfleet_informer_lists_total", "Lists that informers began");
+    metrics::describe_counter!("rayfleet_events_dropped_total", "Events for people that were over the limits");
+    metrics::describe_histogram!("rayfleet_engine_seconds", "Time that the engine took for one input");
+    metrics::describe_gauge!("rayfleet_keys_queued", "Keys that wait to be looked at");
+    metrics::describe_gauge!("rayfleet_requests_in_flight", "Requests whose outcome is not known yet");
+    metrics::describe_gauge!("rayfleet_units_held", "Units held by this replica");
+    metrics::describe_gauge!("rayfleet_objects_quarantined", "Objects that do not decode");
+    metrics::describe_gauge!("rayfleet_seat_held", "1 while this replica holds its seat");
+}
+
+/// What is read off a report rather than counted.
+fn of_report(report: &Report, text: &mut String) {
+    let mut family = |name: &str, help: &str, lines: Vec<(String, f64)>| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for (labels, value) in lines {
+            let _ = writeln!(text, "{name}{{{labels}}} {value}");
+        }
+        text.push('\n');
+    };
+    let tables = |value: &dyn Fn(&crate::shell::report::TableReport) -> Option<f64>| {
+        report
+            .tables
+            .iter()
+            .filter_map(|t| Some((format!("cluster=\"{}\",kind=\"{}\"", escaped(&t.cluster), t.kind), value(t)?)))
+            .collect::<Vec<_>>()
+    };
+    family("rayfleet_rows", "Objects seen", tables(&|t| Some(t.rows as f64)));
+    family(
+        "rayfleet_table_heard_seconds_ago",
+        "Seconds since the last sign of life of a table",
+        tables(&|t| t.heard_seconds_ago.map(|s| s as f64)),
+    );
+    let stages = report.placements.iter().map(|(stage, n)| (format!("stage=\"{stage}\""), *n as f64)).collect();
+    family("rayfleet_placements", "Placements by stage", stages);
+}
+
+fn escaped(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::report::TableReport;
+
+    #[test]
+    fn a_report_becomes_families_with_bounded_labels() {
+        let table = TableReport {
+            cluster: "eu".into(),
+            kind: "Pod",
+            rows: 3,
+            version: 7,
+            listed: String::new(),
+            heard_seconds_ago: Some(2),
+            silent: None,
+            unserved: false,
+            quarantined: std::collections::BTreeMap::new(),
+        };
+        let report =
+            Report { tables: vec![table], placements: [("Waiting".to_owned(), 2)].into(), ..Report::default() };
+        let mut text = String::new();
+        of_report(&report, &mut text);
+        assert!(text.contains("# TYPE rayfleet_rows gauge\nrayfleet_rows{cluster=\"eu\",kind=\"Pod\"} 3\n"), "{text}");
+        assert!(text.contains("rayfleet_table_heard_seconds_ago{cluster=\"eu\",kind=\"Pod\"} 2\n"), "{text}");
+        assert!(text.contains("rayfleet_placements{stage=\"Waiting\"} 2\n"), "{text}");
+    }
+}
