@@ -137,7 +137,10 @@ impl Feed {
     pub fn line(&mut self, resource: &Arc<Resource>, line: &Line, now: Time) -> Option<WorldEvent> {
         let stream = self.streams.get_mut(resource)?;
         let Line::Event(bytes) = line else {
-            stream.state = State::Listed(stream.version.clone());
+            // After an error the list comes first.
+            if matches!(stream.state, State::Watching) {
+                stream.state = State::Listed(stream.version.clone());
+            }
             return None;
         };
         let Ok(Value::Object(mut event)) = serde_json::from_slice::<Value>(bytes) else {

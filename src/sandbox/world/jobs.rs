@@ -20,6 +20,8 @@ use crate::api::{Kind, Time};
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// Pause after the first failed pod; doubled with each.
 const BACK_OFF: Duration = Duration::from_secs(10);
+/// Pause after a pod could not be made.
+const REFUSED: Duration = Duration::from_secs(1);
 const LONGEST_BACK_OFF: Duration = Duration::from_mins(10);
 
 /// The Job controller of one API server.
@@ -39,6 +41,8 @@ pub struct Jobs {
     failed_at: BTreeMap<String, Time>,
     dirty: BTreeSet<String>,
     again: BTreeMap<String, Time>,
+    /// No pod is made for these jobs until then: one was refused.
+    refused: BTreeMap<String, Time>,
     writes: Writes,
 }
 
@@ -54,6 +58,7 @@ impl Default for Jobs {
             failed_at: BTreeMap::new(),
             dirty: BTreeSet::new(),
             again: BTreeMap::new(),
+            refused: BTreeMap::new(),
             writes: Writes::default(),
         }
     }
@@ -79,7 +84,7 @@ impl Surrounding for Jobs {
                 let id = uid(object);
                 self.writes.gone(id);
                 self.jobs.remove(id);
-                for map in [&mut self.again, &mut self.failed_at] {
+                for map in [&mut self.again, &mut self.failed_at, &mut self.refused] {
                     map.remove(id);
                 }
                 self.made.remove(id);
@@ -99,6 +104,7 @@ impl Surrounding for Jobs {
                 if let Some((job, pod)) = done.key.split_once(' ') {
                     if !reply.is_success() && reply.status != 409 {
                         self.expected.entry(job.to_owned()).or_default().remove(pod);
+                        self.refused.insert(job.to_owned(), now + REFUSED);
                     }
                     self.dirty.insert(job.to_owned());
                 } else {
@@ -210,6 +216,10 @@ impl Jobs {
         let expected = self.expected.entry(id.to_owned()).or_default();
         let missing = view.wanted - view.active - expected.len() as i64;
         if missing <= 0 {
+            return;
+        }
+        if let Some(due) = self.refused.get(id).filter(|due| **due > now) {
+            self.again.insert(id.to_owned(), *due);
             return;
         }
         if let Some(failed) = self.failed_at.get(id) {

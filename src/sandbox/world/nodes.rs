@@ -10,16 +10,17 @@ use serde_json::{Value, json};
 use super::container::{Order, PodEvent};
 use super::dashboard::Dashboard;
 use super::kubelet::Kubelet;
-use super::object::{bytes, name, post};
+use super::object::{bytes, condition, list, merge, name, post, text};
 use super::resource::Resource;
 use super::simulated::{Profile, Simulated};
 use super::{Surrounding, WorldEvent, WorldRequest};
-use crate::api::wire::Reply;
+use crate::api::wire::{Reply, Request};
 use crate::api::{Kind, Time};
 use crate::sandbox::apiserver::{LogCall, ProxyCall};
 
 /// Ids of the requests that create Node objects; the kubelets' own begin at 1.
 const NODE_IDS: u64 = 1 << 62;
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// A Service that whoever runs real containers must know.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +43,8 @@ pub struct Nodes {
     told: VecDeque<PodEvent>,
     /// For whoever runs real containers.
     services: VecDeque<ServiceChange>,
+    /// Requests about nodes so far.
+    requests: u64,
 }
 
 impl Nodes {
@@ -65,6 +68,7 @@ impl Nodes {
             simulated: None,
             told: VecDeque::new(),
             services: VecDeque::new(),
+            requests: 0,
         }
     }
 
@@ -115,10 +119,31 @@ impl Nodes {
         }
     }
 
-    fn missing_nodes(&self) -> Vec<WorldRequest> {
+    fn missing_nodes(&mut self) -> Vec<WorldRequest> {
         let target = Resource::of(Kind::Node).collection("");
         let missing = self.objects.iter().filter(|o| !self.seen.contains(name(o)));
-        missing.zip(NODE_IDS..).map(|(o, id)| WorldRequest { id, request: post(target.as_str(), o) }).collect()
+        let requests: Vec<_> = missing.map(|o| post(target.as_str(), o)).collect();
+        requests.into_iter().map(|request| self.unanswered(request)).collect()
+    }
+
+    /// Every new node is tainted at admission until it is ready; these are ready from the start.
+    fn untaint(&mut self, node: &Value) -> Option<WorldRequest> {
+        let taints = list(node, "/spec/taints");
+        let rest: Vec<&Value> = taints.iter().filter(|t| text(t, "/key") != NOT_READY).collect();
+        let ready = condition(node, "Ready").is_some_and(|c| text(c, "/status") == "True");
+        if !ready || rest.len() == taints.len() {
+            return None;
+        }
+        let rest = if rest.is_empty() { Value::Null } else { json!(rest) };
+        let version = text(node, "/metadata/resourceVersion");
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": rest}});
+        Some(self.unanswered(merge(Resource::of(Kind::Node).path("", name(node)), &patch)))
+    }
+
+    /// A request whose outcome shows in the node itself.
+    fn unanswered(&mut self, request: Request) -> WorldRequest {
+        self.requests += 1;
+        WorldRequest { id: NODE_IDS + self.requests, request }
     }
 }
 
@@ -138,6 +163,7 @@ impl Surrounding for Nodes {
                 ("Node", _) => {
                     self.seen.insert(name(object).to_owned());
                     self.kubelet.node(name(object));
+                    out.extend(self.untaint(object));
                 }
                 ("Service", Some(simulated)) => simulated.service(object),
                 ("Service", None) => self.services.push_back(ServiceChange::Applied(object.clone())),

@@ -43,6 +43,7 @@ impl World {
         for crd in ["scheduling.volcano.sh_queues.yaml", "scheduling.volcano.sh_podgroups.yaml"] {
             world.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &upstream_crd(crd));
         }
+        world.settle();
         world
     }
 

@@ -116,18 +116,13 @@ fn immutable(field: &str, object: &Value, old: Option<&Value>, out: &mut Vec<Cau
 fn namespace(object: &mut Value, old: Option<&Value>) {
     let name = object["metadata"]["name"].clone();
     part(part(object, "metadata"), "labels")["kubernetes.io/metadata.name"] = name;
-    match old {
-        Some(old) => {
-            // Only the subresource `finalize` changes these.
-            object["spec"] = old["spec"].clone();
-        }
-        None => {
-            let finalizers = part(object, "spec");
-            let mut all = vec![json!("kubernetes")];
-            all.extend(list(&finalizers["finalizers"]).filter(|f| **f != "kubernetes").cloned());
-            finalizers["finalizers"] = Value::Array(all);
-            object["status"] = json!({"phase": "Active"});
-        }
+    // Later only the subresource `finalize` changes the finalizers: updates have carried them over already.
+    if old.is_none() {
+        let finalizers = part(object, "spec");
+        let mut all = vec![json!("kubernetes")];
+        all.extend(list(&finalizers["finalizers"]).filter(|f| **f != "kubernetes").cloned());
+        finalizers["finalizers"] = Value::Array(all);
+        object["status"] = json!({"phase": "Active"});
     }
 }
 

@@ -11,6 +11,9 @@ pub mod session;
 pub mod snapshot;
 mod writing;
 
+#[cfg(test)]
+mod replay;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,11 +166,12 @@ impl Volcano {
                 out.push(self.writes.send(&key, post(queues.collection(""), &object)));
             }
         }
-        for pod in self.seen.pods.values().cloned().collect::<Vec<_>>() {
-            let ours = text(&pod, "/spec/schedulerName") == SCHEDULER;
-            if ours && entry(&pod, "/metadata/annotations", POD_GROUP_ANNOTATION).is_empty() {
-                self.own_group(&pod, now, out);
-            }
+        let alone = |pod: &&Arc<Value>| {
+            text(pod, "/spec/schedulerName") == SCHEDULER
+                && entry(pod, "/metadata/annotations", POD_GROUP_ANNOTATION).is_empty()
+        };
+        for pod in self.seen.pods.values().filter(alone).cloned().collect::<Vec<_>>() {
+            self.own_group(&pod, now, out);
         }
     }
 

@@ -193,7 +193,7 @@ fn allocate(snapshot: &mut Snapshot, how: &Configuration, held: &BTreeSet<String
         if !how.enqueue && !held.contains(place) && (gang.phase.is_empty() || gang.phase == "Pending") {
             "Inqueue".clone_into(&mut gang.phase);
         }
-        let started = !gang.phase.is_empty() && gang.phase != "Pending" && gang.phase != "Completed";
+        let started = !gang.phase.is_empty() && gang.phase != "Pending";
         if started && gang.is_valid() && gang.tasks.iter().any(|t| t.status == Status::Pending && !t.gated) {
             open.insert(place.clone());
         }
