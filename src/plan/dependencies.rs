@@ -214,3 +214,62 @@ fn hash_of(body: &Value) -> String {
         .take(10)
         .fold(String::new(), |hash, byte| hash + &format!("{byte:02x}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::testing::{ray_job, row};
+
+    #[test]
+    fn everything_that_a_pod_names_is_found_and_optional_only_where_all_say_so() {
+        let mut body = ray_job("train", "ml", "1");
+        body["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"] = json!({
+            "serviceAccountName": "runner",
+            "imagePullSecrets": [{"name": "pull"}],
+            "volumes": [
+                {"name": "a", "configMap": {"name": "script", "optional": true}},
+                {"name": "b", "projected": {"sources": [{"secret": {"name": "token"}}]}},
+            ],
+            "containers": [{
+                "name": "ray",
+                "env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "script", "key": "x"}}}],
+                "envFrom": [{"secretRef": {"name": "env", "optional": true}}],
+            }],
+        });
+        let row = row(&body, 1);
+        let root = Root::read(&row).unwrap();
+        let found: Vec<(String, bool)> =
+            named(&root).into_iter().map(|(id, o)| (format!("{}/{}", id.kind, id.name), o)).collect();
+        let expected = [
+            ("Secret/env", true),
+            ("Secret/pull", false),
+            ("Secret/token", false),
+            ("ConfigMap/script", false),
+            ("ServiceAccount/runner", false),
+        ];
+        assert_eq!(found, expected.map(|(n, o)| (n.to_owned(), o)));
+    }
+
+    #[test]
+    fn a_strangers_object_is_not_overwritten_and_our_copy_gets_a_second_owner() {
+        let mirror = row(&ray_job("train", "ml", "1"), 7);
+        let id = Id::new(Kind::ConfigMap, "default", "script");
+        let original = json!({"metadata": {"name": "script", "uid": "x", "resourceVersion": "5"}, "data": {"a": "b"}});
+        let there = Cluster::Member("eu".into());
+        let stranger = json!({"metadata": {"name": "script", "uid": "s", "resourceVersion": "3"}, "data": {}});
+        assert!(renew(&there, &id, &original, Some(&stranger), &mirror).unwrap_err().contains("not overwritten"));
+        let Ok(Some(Action::Create { body, .. })) = renew(&there, &id, &original, None, &mirror) else {
+            panic!("created")
+        };
+        assert_eq!(body["data"]["a"], "b");
+        let mut copy = body.clone();
+        copy["metadata"]["uid"] = "c".into();
+        copy["metadata"]["resourceVersion"] = "9".into();
+        assert_eq!(renew(&there, &id, &original, Some(&copy), &mirror), Ok(None));
+        copy["metadata"]["ownerReferences"][0]["uid"] = "other".into();
+        let Ok(Some(Action::Replace { body, .. })) = renew(&there, &id, &original, Some(&copy), &mirror) else {
+            panic!("owned")
+        };
+        assert_eq!(body["metadata"]["ownerReferences"].as_array().unwrap().len(), 2);
+    }
+}

@@ -4,50 +4,68 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::Flags;
 use super::quantity::{PODS, Resources};
+use super::{Flags, build};
 use crate::api::fleet::{GangPods, GangShape, GangToleration};
-use crate::api::ray::{RayClusterSpec, RayJobSpec, WorkerGroupSpec};
+use crate::api::ray::{RayCluster, RayJob};
 use crate::row::pod_requests;
 
 /// Group name of the head.
 pub const HEAD_GROUP: &str = "headgroup";
 /// Group name of the submitter pod.
 pub const SUBMITTER_GROUP: &str = "submitter";
+/// Volcano task of the submitter pod, as KubeRay marks it.
+pub const SUBMITTER_TASK: &str = "submittergroup";
 /// Label with the priority class of a Ray object.
 const PRIORITY_LABEL: &str = "ray.io/priority-class-name";
 
 /// Shape of the gang that a root object (RayJob or RayCluster, whole JSON) brings. The error is a sentence for its user.
-pub fn shape(root: &Value, _flags: &Flags) -> Result<GangShape, String> {
+pub fn shape(root: &Value, flags: &Flags) -> Result<GangShape, String> {
     let kind = root["kind"].as_str().unwrap_or_default();
     let (cluster, submitter) = match kind {
         "RayJob" => {
-            let spec = RayJobSpec::deserialize(&root["spec"]).map_err(|e| format!("spec: {e}"))?;
-            let submitter = submitter_template(&root["spec"]);
-            let cluster = spec
-                .ray_cluster_spec
-                .ok_or("spec.rayClusterSpec is missing: a RayJob with clusterSelector is not placed by this version")?;
+            let job = RayJob::deserialize(root).map_err(|e| e.to_string())?;
+            if job.spec.ray_cluster_spec.is_none() {
+                return Err(
+                    "spec.rayClusterSpec is missing: a RayJob with clusterSelector is not placed by this version"
+                        .into(),
+                );
+            }
+            let cluster = build::cluster_of(&job, job.metadata.name());
+            let submits = job.spec.mode() == "K8sJobMode";
+            let submitter = if submits { Some(build::submitter_template(&job, &cluster)?) } else { None };
             (cluster, submitter)
         }
-        "RayCluster" => (RayClusterSpec::deserialize(&root["spec"]).map_err(|e| format!("spec: {e}"))?, None),
+        "RayCluster" => (RayCluster::deserialize(root).map_err(|e| e.to_string())?, None),
         other => return Err(format!("{other} is not a kind that is placed")),
     };
     let priority = root["metadata"]["labels"][PRIORITY_LABEL].as_str().unwrap_or_default();
-    of_cluster(&cluster, submitter.as_ref(), priority)
+    of_cluster(&cluster, submitter.as_ref(), priority, flags)
 }
 
-fn of_cluster(spec: &RayClusterSpec, submitter: Option<&Value>, priority: &str) -> Result<GangShape, String> {
-    let head = spec.head_group_spec.as_ref().ok_or("headGroupSpec is missing")?;
-    let mut pods = vec![group(HEAD_GROUP, 1, &head.template.0["spec"])?];
+/// Pods are counted as they will be built, injected containers included.
+fn of_cluster(
+    cluster: &RayCluster,
+    submitter: Option<&Value>,
+    priority: &str,
+    flags: &Flags,
+) -> Result<GangShape, String> {
+    let spec = &cluster.spec;
+    if spec.head_group_spec.is_none() {
+        return Err("headGroupSpec is missing".into());
+    }
+    let mut pods = vec![group(HEAD_GROUP, 1, &build::head_pod(cluster, flags)["spec"])?];
     for worker in spec.groups() {
-        let count = worker_count(worker, spec.autoscaling());
+        // With autoscaling the demand is the minimum (`placement.md` section 4).
+        let count = if spec.autoscaling() { build::min_pods(worker) } else { build::desired_pods(worker) };
         if worker.group_name == HEAD_GROUP || worker.group_name == SUBMITTER_GROUP {
             return Err(format!("a worker group must not be called {}", worker.group_name));
         }
         if count > 0 {
-            pods.push(group(&worker.group_name, count, &with_waiting_container(&worker.template.0["spec"]))?);
+            let pod = build::worker_pod(cluster, worker, 0, flags);
+            pods.push(group(&worker.group_name, count, &pod["spec"])?);
         }
     }
     let members: i64 = pods.iter().map(|p| i64::from(p.count)).sum();
@@ -62,23 +80,7 @@ fn of_cluster(spec: &RayClusterSpec, submitter: Option<&Value>, priority: &str) 
     Ok(shape)
 }
 
-/// Pods of a worker group: clamp(replicas, min, max) × hosts; with autoscaling its minimum.
-fn worker_count(group: &WorkerGroupSpec, autoscaling: bool) -> i64 {
-    if group.suspended() {
-        return 0;
-    }
-    let least = group.min_replicas.unwrap_or(0);
-    let most = group.max_replicas.unwrap_or(i32::MAX);
-    let replicas = match group.replicas {
-        _ if autoscaling => least,
-        None => least,
-        Some(n) if n < least => least,
-        Some(n) => n.min(most),
-    };
-    i64::from(replicas.max(0)) * i64::from(group.hosts().max(0))
-}
-
-fn group(name: &str, count: i64, pod_spec: &Value) -> Result<GangPods, String> {
+fn group(name: &str, count: i32, pod_spec: &Value) -> Result<GangPods, String> {
     let requests = pod_requests(pod_spec).map_err(|e| format!("group {name}: {e}"))?;
     let texts = |v: &Value| -> BTreeMap<String, String> {
         v.as_object()
@@ -91,7 +93,7 @@ fn group(name: &str, count: i64, pod_spec: &Value) -> Result<GangPods, String> {
     let tolerations = pod_spec["tolerations"].as_array().into_iter().flatten();
     Ok(GangPods {
         group: name.to_owned(),
-        count: i32::try_from(count).map_err(|_| format!("group {name}: {count} pods are too many"))?,
+        count,
         requests: requests.into_iter().map(|(n, q)| (n.to_string(), q.to_string())).collect(),
         node_selector: texts(&pod_spec["nodeSelector"]),
         tolerations: tolerations
@@ -103,34 +105,6 @@ fn group(name: &str, count: i64, pod_spec: &Value) -> Result<GangPods, String> {
             })
             .collect(),
     })
-}
-
-/// Worker pods get a container that waits for the head (specs/raycluster.md 3.8): it asks for 200m and 256Mi at its time.
-fn with_waiting_container(pod_spec: &Value) -> Value {
-    let mut spec = pod_spec.clone();
-    let waiting = json!({"resources": {"requests": {"cpu": "200m", "memory": "256Mi"}}});
-    if let Some(fields) = spec.as_object_mut() {
-        match fields.get_mut("initContainers").and_then(Value::as_array_mut) {
-            Some(list) => list.push(waiting),
-            None => {
-                fields.insert("initContainers".to_owned(), json!([waiting]));
-            }
-        }
-    }
-    spec
-}
-
-/// Template of the pod that submits the job: K8sJobMode only; KubeRay's default where the user gave none.
-fn submitter_template(spec: &Value) -> Option<Value> {
-    match spec["submissionMode"].as_str().unwrap_or_default() {
-        "" | "K8sJobMode" => {}
-        _ => return None,
-    }
-    let own = &spec["submitterPodTemplate"];
-    if own.is_object() {
-        return Some(own.clone());
-    }
-    Some(json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}]}}))
 }
 
 /// A gang in numbers.
@@ -194,6 +168,8 @@ pub fn pod_group_name(root_name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn template(cpu: &str, memory: &str, more: &[(&str, &str)]) -> Value {

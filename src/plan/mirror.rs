@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::root::Root;
 use super::{Action, Precondition, decision};
 use crate::api::fleet::Placement;
-use crate::api::names::{GENERATION, ROOT, ROOT_ID, SPEC_HASH, TOMBSTONE_FINALIZER};
+use crate::api::names::{GENERATION, QUEUE_LABEL, ROOT, ROOT_ID, SPEC_HASH, TOMBSTONE_FINALIZER};
 use crate::api::{Cluster, Id, MemberName, RootId};
 use crate::row::{Row, Tables};
 
@@ -61,6 +61,8 @@ pub fn create(member: &MemberName, id: &Id, placement: &Placement, root: Option<
         }
         None => body["spec"] = least_spec(id),
     }
+    // Where the queue came from a policy, the mirror names it: what is made from it must be Volcano's.
+    labels.entry(QUEUE_LABEL).or_insert_with(|| (*spec.queue).into());
     labels.insert(ROOT_ID.to_owned(), (*spec.root.root_id).into());
     annotations.insert(ROOT_ID.to_owned(), (*spec.root.root_id).into());
     annotations.insert(ROOT.to_owned(), format!("{}/{}/{}", id.kind.name(), id.namespace, id.name).into());

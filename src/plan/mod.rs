@@ -17,6 +17,8 @@ pub mod ray_job;
 pub mod reserve;
 pub mod root;
 mod seen;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod validate;
 pub mod withdraw;
 

@@ -9,7 +9,7 @@ use super::scheduler;
 use crate::api::fleet::{GangPods, GangToleration, MemberCapacitySpec, NodeClass, Placement, QueuePicture, Stage};
 use crate::api::names::{POD_GROUP_ANNOTATION, TASK_SPEC_ANNOTATION};
 use crate::api::{Cluster, Id, Kind, Time};
-use crate::plan::gang::{Gang, pod_group_name};
+use crate::plan::gang::{Gang, SUBMITTER_GROUP, SUBMITTER_TASK, pod_group_name};
 use crate::plan::place::Picture;
 use crate::plan::quantity::{PODS, Resources};
 use crate::plan::{Member, Seen, decision};
@@ -285,7 +285,7 @@ impl Gangs {
                 Some(shape) => {
                     for pods_of in &shape.pods {
                         let there = |(row, pod): &&(&Row, &PodFacts)| {
-                            row.annotation(TASK_SPEC_ANNOTATION) == pods_of.group && !pod.node.is_empty()
+                            is_of_group(row.annotation(TASK_SPEC_ANNOTATION), &pods_of.group) && !pod.node.is_empty()
                         };
                         let there = i32::try_from(pods.iter().filter(there).count()).unwrap_or(i32::MAX);
                         self.promise_pods(GangPods { count: pods_of.count - there, ..pods_of.clone() });
@@ -329,6 +329,11 @@ impl Gangs {
         let group = pods.group;
         self.promised.entry(key).or_insert(GangPods { group, ..alike }).count += pods.count;
     }
+}
+
+/// Whether a pod's task is a gang's group; the submitter's task has a name of its own (specs/volcano.md 5.2).
+fn is_of_group(task: &str, group: &str) -> bool {
+    task == group || (group == SUBMITTER_GROUP && task == SUBMITTER_TASK)
 }
 
 fn of_pod(pod: &PodFacts) -> GangPods {

@@ -5,6 +5,8 @@ pub mod capacity;
 mod conditions;
 pub mod scheduler;
 mod strays;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

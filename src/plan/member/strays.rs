@@ -87,7 +87,7 @@ fn stray(seen: &Seen, on: Member, mirror: &Row, now: Time, plan: &mut Plan) {
     };
     let key = (Cluster::Hub, placement_id(mirror));
     let fresh =
-        seen.fetched.get(&key).filter(|f| f.begun > marked.begun && f.begun + FRESH >= now && f.error.is_none());
+        seen.fetched.get(&key).filter(|f| f.begun >= marked.begun && f.begun + FRESH >= now && f.error.is_none());
     let Some(fresh) = fresh else {
         read(seen, plan, key, now);
         return;

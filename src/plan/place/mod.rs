@@ -7,6 +7,8 @@ mod pack;
 mod picture;
 mod retire;
 mod shares;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 pub use members::{Members, Subject, View, fits_elsewhere};
@@ -93,12 +95,9 @@ fn first(seen: &Seen, row: &Row, now: Time) -> Plan {
             ));
         }
     }
-    if let Err(refusal) = root.check() {
-        return refused(&root, refusal.event_reason, &refusal.to_string());
-    }
-    let shape = match root.gang(seen.flags) {
+    let shape = match gang_of(&root, seen.flags) {
         Ok(shape) => shape,
-        Err(message) => return invalid(&root, &message),
+        Err((reason, message)) => return invalid(&root, &reason, &message),
     };
     if !row.has_finalizer(ROOT_FINALIZER) {
         return act(root.put_finalizers(|list| list.push(ROOT_FINALIZER.into())), "taken into the fleet");
@@ -107,13 +106,19 @@ fn first(seen: &Seen, row: &Row, now: Time) -> Plan {
     act(Some(decision::create(row, &queue, shape, now)), "gets its Placement")
 }
 
-/// A root object that breaks a rule: its status says so, once.
-fn invalid(root: &Root, message: &str) -> Plan {
-    let reason = if root.row.id.kind == Kind::RayJob { "InvalidRayJobSpec" } else { "InvalidRayClusterSpec" };
-    refused(root, reason, message)
+/// The gang of a root object that keeps the rules; else the Event's reason and a sentence.
+fn gang_of(root: &Root, flags: &Flags) -> Result<GangShape, (String, String)> {
+    root.check().map_err(|refusal| (refusal.event_reason.to_owned(), refusal.to_string()))?;
+    root.gang(flags).map_err(|message| (bad_spec(root).to_owned(), message))
 }
 
-fn refused(root: &Root, reason: &str, message: &str) -> Plan {
+/// KubeRay's Event reason for a specification that breaks a rule.
+fn bad_spec(root: &Root) -> &'static str {
+    if root.row.id.kind == Kind::RayJob { "InvalidRayJobSpec" } else { "InvalidRayClusterSpec" }
+}
+
+/// A root object that breaks a rule: its status says so, once.
+fn invalid(root: &Root, reason: &str, message: &str) -> Plan {
     let mut plan = wait(format!("breaks a rule: {message}"));
     if let Some(action) = root.put_invalid_status(message) {
         plan.actions.push(action);
@@ -142,9 +147,9 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
     if !row.has_finalizer(ROOT_FINALIZER) {
         return act(root.put_finalizers(|list| list.push(ROOT_FINALIZER.into())), "taken into the fleet");
     }
-    let shape = match root.gang(seen.flags) {
+    let shape = match gang_of(&root, seen.flags) {
         Ok(shape) => shape,
-        Err(message) => return invalid(&root, &message),
+        Err((reason, message)) => return invalid(&root, &reason, &message),
     };
     let mut next = decided.clone();
     next.spec.queue = queue_of(seen.hub, row, seen.flags);
@@ -167,7 +172,7 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
                 }
                 Some(now + if choice.turn { TURN_EVERY } else { LOOK_EVERY })
             }
-            Err(message) => return invalid(&root, &message),
+            Err(message) => return invalid(&root, bad_spec(&root), &message),
         }
     };
     let mut plan = wait(next.status.message.clone());

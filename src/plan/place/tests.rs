@@ -1,0 +1,235 @@
+//! Facts about placing, told with a small world.
+//! Must not know how verdicts are counted.
+
+use serde_json::json;
+
+use crate::api::fleet::Stage;
+use crate::api::{Cluster, Id, Kind, Time};
+use crate::plan::testing::{World, ray_job};
+
+fn stage(world: &World, root: &Id) -> Option<Stage> {
+    world.placement_of(root).map(|p| p.spec.stage)
+}
+
+fn hub(world: &mut World, body: serde_json::Value) -> Id {
+    world.put(&Cluster::Hub, body)
+}
+
+#[test]
+fn a_job_gets_finalizer_placement_and_a_member_in_this_order() {
+    let mut world = World::new(&[("eu", "8"), ("us", "2")]);
+    world.publish(&["eu", "us"]);
+    let root = hub(&mut world, ray_job("train", "ml", "2"));
+    world.step(&root);
+    assert_eq!(world.get(&Cluster::Hub, &root).unwrap()["metadata"]["finalizers"], json!(["rayfleet.io/root"]));
+    assert_eq!(stage(&world, &root), None);
+    world.step(&root);
+    let placement = world.placement_of(&root).unwrap();
+    assert_eq!((placement.spec.stage, placement.spec.generation), (Stage::Waiting, 0));
+    world.step(&root);
+    let placement = world.placement_of(&root).unwrap();
+    assert_eq!((placement.spec.stage, placement.spec.generation), (Stage::Reserving, 1));
+    assert_eq!(placement.spec.member.as_deref(), Some("eu"));
+    assert_eq!(placement.spec.claims.get("m-eu-0"), Some(&1));
+    let us = placement.status.verdicts.iter().find(|v| v.member == "us").unwrap();
+    assert_eq!((&*us.verdict, &*us.need), ("NeverFits", "cpu 4"));
+    assert_eq!(placement.status.history.len(), 1);
+}
+
+#[test]
+fn a_root_being_deleted_never_gets_a_placement() {
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    let root = hub(&mut world, ray_job("train", "ml", "2"));
+    world.step(&root);
+    world.edit(&Cluster::Hub, &root, |body| body["metadata"]["deletionTimestamp"] = "2026-11-29T12:00:00Z".into());
+    world.step(&root);
+    world.step(&root);
+    assert_eq!(world.get(&Cluster::Hub, &root), None, "its finalizer was taken off");
+    assert_eq!(stage(&world, &root), None);
+}
+
+#[test]
+fn a_job_that_fits_nowhere_waits_with_its_reason_and_then_is_quiet() {
+    let mut world = World::new(&[("eu", "2")]);
+    world.publish(&["eu"]);
+    let root = hub(&mut world, ray_job("train", "ml", "2"));
+    for _ in 0..6 {
+        world.step(&root);
+    }
+    assert_eq!(stage(&world, &root), Some(Stage::Waiting));
+    let status = world.get(&Cluster::Hub, &root).unwrap()["status"].clone();
+    assert_eq!(status["reason"], "WaitingForCapacity");
+    let message = status["message"].as_str().unwrap();
+    assert!(message.contains("eu NeverFits (needs cpu 4, has cpu 2"), "{message}");
+    assert_eq!(status["jobDeploymentStatus"], json!(null));
+    let plan = world.step(&root);
+    assert_eq!((plan.actions.len(), plan.fetch.len()), (0, 0), "{plan:?}");
+    assert!(plan.next.is_some());
+}
+
+#[test]
+fn verdicts_are_written_at_most_once_in_two_seconds() {
+    let mut world = World::new(&[("eu", "2")]);
+    world.publish(&["eu"]);
+    let root = hub(&mut world, ray_job("train", "ml", "2"));
+    for _ in 0..5 {
+        world.step(&root);
+    }
+    let member = Id::new(Kind::MemberCluster, "", "eu");
+    world.edit(&Cluster::Hub, &member, |body| body["spec"]["unschedulable"] = true.into());
+    let plan = world.step(&root);
+    assert!(plan.actions.is_empty() && plan.next.unwrap() <= Time(world.now.0 + 2000), "{plan:?}");
+    world.now = Time(world.now.0 + 2000);
+    assert_eq!(world.step(&root).actions.len(), 1);
+    assert_eq!(world.placement_of(&root).unwrap().status.verdicts[0].verdict, "Cordoned");
+}
+
+#[test]
+fn a_suspended_job_waits_and_says_so() {
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    let mut job = ray_job("train", "ml", "2");
+    job["spec"]["suspend"] = true.into();
+    job["spec"]["shutdownAfterJobFinishes"] = true.into();
+    let root = hub(&mut world, job);
+    for _ in 0..5 {
+        world.step(&root);
+    }
+    assert_eq!(stage(&world, &root), Some(Stage::Waiting));
+    let status = &world.get(&Cluster::Hub, &root).unwrap()["status"];
+    assert_eq!(
+        (&status["jobDeploymentStatus"], &status["message"]),
+        (&json!("Suspended"), &json!("suspended by its user"))
+    );
+    world.edit(&Cluster::Hub, &root, |body| body["spec"]["suspend"] = false.into());
+    world.step(&root);
+    assert_eq!(stage(&world, &root), Some(Stage::Reserving));
+}
+
+#[test]
+fn a_manifest_without_a_head_is_refused_by_status_and_event() {
+    let mut world = World::new(&[("eu", "8")]);
+    let mut job = ray_job("train", "ml", "2");
+    job["spec"]["rayClusterSpec"] = json!({});
+    let root = hub(&mut world, job);
+    let plan = world.step(&root);
+    assert_eq!(&*plan.events[0].reason, "InvalidRayJobSpec");
+    let body = world.get(&Cluster::Hub, &root).unwrap();
+    assert_eq!(body["status"]["jobDeploymentStatus"], "ValidationFailed");
+    assert_eq!(body["metadata"]["finalizers"], json!(null));
+    assert_eq!(world.step(&root).actions, []);
+}
+
+#[test]
+fn a_job_that_has_run_and_lost_its_placement_is_not_started_again() {
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    for state in ["Running", "Complete", "Failed", "Initializing"] {
+        let mut job = ray_job(&format!("job-{}", state.to_lowercase()), "ml", "1");
+        job["status"] = json!({"jobDeploymentStatus": state});
+        let root = hub(&mut world, job);
+        for _ in 0..3 {
+            assert_eq!(world.step(&root).actions, [], "{state}");
+        }
+    }
+}
+
+#[test]
+fn another_managers_job_is_left_alone() {
+    let mut world = World::new(&[("eu", "8")]);
+    let mut job = ray_job("train", "ml", "1");
+    job["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue".into();
+    let root = hub(&mut world, job);
+    assert_eq!(world.step(&root).actions, []);
+}
+
+#[test]
+fn a_later_job_waits_for_an_earlier_one_that_fits_and_passes_one_that_does_not() {
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    let large = hub(&mut world, ray_job("a-large", "ml", "20"));
+    let first = hub(&mut world, ray_job("b-first", "ml", "2"));
+    let second = hub(&mut world, ray_job("c-second", "ml", "2"));
+    for root in [&large, &first, &second] {
+        world.step(root);
+        world.step(root);
+    }
+    world.step(&second);
+    assert_eq!(stage(&world, &second), Some(Stage::Waiting), "b-first is older and fits");
+    let message = world.placement_of(&second).unwrap().status.message;
+    assert!(message.contains("rayjob/b-first comes before it"), "{message}");
+    world.step(&first);
+    assert_eq!(stage(&world, &first), Some(Stage::Reserving), "a-large does not block it");
+    let plan = world.step(&second);
+    assert_eq!(stage(&world, &second), Some(Stage::Waiting), "one handshake at a time");
+    assert!(plan.next.is_some());
+}
+
+#[test]
+fn gangs_in_flight_are_counted_until_the_picture_counts_them() {
+    let mut world = World::new(&[("eu", "8")]);
+    let queue = Id::new(Kind::Queue, "", "ml");
+    world.put(
+        &Cluster::Member("eu".into()),
+        json!({
+            "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "other"},
+            "spec": {"weight": 1}, "status": {"state": "Open"},
+        }),
+    );
+    assert!(world.get(&Cluster::Member("eu".into()), &queue).is_some());
+    world.publish(&["eu"]);
+    let one = hub(&mut world, ray_job("one", "ml", "3"));
+    let two = hub(&mut world, ray_job("two", "other", "3"));
+    for _ in 0..3 {
+        world.step(&one);
+        world.step(&two);
+    }
+    assert_eq!(stage(&world, &one), Some(Stage::Reserving));
+    assert_eq!(stage(&world, &two), Some(Stage::Waiting), "8 cores do not hold 6 + 6");
+    world.publish(&["eu"]);
+    world.now = Time(world.now.0 + 3000);
+    world.step(&two);
+    assert_eq!(stage(&world, &two), Some(Stage::Waiting), "counted by the picture now, not twice and not never");
+    let verdict = world.placement_of(&two).unwrap().status.verdicts[0].clone();
+    assert_eq!((&*verdict.need, &*verdict.have), ("cpu 6", "cpu 3.6"), "{verdict:?}");
+}
+
+#[test]
+fn an_old_picture_binds_nothing() {
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    let root = hub(&mut world, ray_job("train", "ml", "1"));
+    world.step(&root);
+    world.step(&root);
+    world.now = Time(world.now.0 + 91_000);
+    world.step(&root);
+    assert_eq!(stage(&world, &root), Some(Stage::Waiting));
+    assert_eq!(world.placement_of(&root).unwrap().status.verdicts[0].verdict, "StaleView");
+}
+
+#[test]
+fn a_member_whose_first_unit_nobody_holds_gets_nothing() {
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    world.epochs.remove("m-eu-0");
+    let root = hub(&mut world, ray_job("train", "ml", "1"));
+    for _ in 0..3 {
+        world.step(&root);
+    }
+    assert_eq!(stage(&world, &root), Some(Stage::Waiting));
+}
+
+#[test]
+fn a_dry_run_answers_without_a_placement() {
+    let mut world = World::new(&[("eu", "8"), ("us", "2")]);
+    world.publish(&["eu", "us"]);
+    let manifest = ray_job("train", "ml", "2");
+    let mut answer = None;
+    world.look("", None, |seen, now| {
+        answer = Some(super::explain(seen.hub, seen.capacity_received, &manifest, seen.flags, now).unwrap());
+        crate::plan::Plan::default()
+    });
+    let answer = answer.unwrap();
+    assert_eq!((answer.choice.as_deref(), &*answer.queue, answer.verdicts.len()), (Some("eu"), "ml", 2));
+}
