@@ -163,7 +163,9 @@ impl Explanation {
     /// For people (`taste.md`, "words on the outside").
     fn text(&self, now: Time) -> String {
         let mut parts = vec![self.headline(now)];
-        if !self.message.is_empty() && self.stage.is_some() {
+        // Of an object that waits the table says more than the sentence that sums it up.
+        let summed_up = self.stage == Some(Stage::Waiting) && !self.verdicts.is_empty();
+        if !self.message.is_empty() && self.stage.is_some() && !summed_up {
             parts.push(self.message.clone());
         }
         if let Some(gang) = &self.gang {
@@ -174,12 +176,11 @@ impl Explanation {
             parts.push(output::columns(
                 &["MEMBER", "VERDICT", "NEED", "HAVE", "BOUND"],
                 self.verdicts.iter().map(|v| {
-                    let with = |amount: &str| {
-                        if amount.is_empty() {
-                            String::new()
-                        } else {
-                            format!("{} {amount}", v.dimension).trim_start().to_owned()
-                        }
+                    // The amount names its resource, or the verdict does.
+                    let with = |amount: &str| match amount {
+                        "" => String::new(),
+                        named if v.dimension.is_empty() || named.contains(&v.dimension) => named.to_owned(),
+                        bare => format!("{} {bare}", v.dimension),
                     };
                     [v.member.clone(), v.verdict.clone(), with(&v.need), with(&v.have), v.bound.clone()]
                 }),
@@ -291,7 +292,6 @@ mod tests {
         assert_eq!(
             text,
             "train waits on the hub since 4m, queue ml (priority high, number 2 in it)\n\
-             no member has room for the whole gang\n\
              needs cpu 48 at once: 1 × headgroup (cpu 48)\n\
              \n\
              MEMBER  VERDICT      NEED    HAVE      BOUND\n\

@@ -212,6 +212,7 @@ fn state(told: &JobEnd, placement: Option<&Placement>) -> String {
     let why = &placement.status.message;
     let colon = if why.is_empty() { "" } else { ": " };
     match placement.spec.stage {
+        Stage::Waiting if why.starts_with("waits") => why.clone(),
         Stage::Waiting => format!("waits on the hub{colon}{why}"),
         Stage::Reserving => format!("is reserved on {member}{colon}{why}"),
         Stage::Withdrawing => {

@@ -42,6 +42,12 @@ impl Engine {
             self.ray_ended(ticket, &flight, &action, answer, now, out);
             return;
         }
+        if let Some(id) = target(&action)
+            && !matches!(outcome, Outcome::NotSent(_))
+        {
+            // What was read of it before is not what is there now.
+            self.fetched.remove(&(action.cluster(), id.clone()));
+        }
         match outcome {
             Outcome::Unknown => self.outcome_unknown(ticket, flight, action, now),
             Outcome::Ok { version, .. } => {
