@@ -1,5 +1,7 @@
 //! The sandbox's API server as a person meets it: unmodified kubectl against it. Skipped, with a line, without kubectl.
 
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -108,7 +110,7 @@ async fn kubectl(kubeconfig: &Path, home: &Path, args: &[&str], input: &str) -> 
     }
 }
 
-const CRD: &str = r#"
+const CRD: &str = r"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: boats.harbour.dev}
@@ -141,7 +143,7 @@ spec:
               conditions:
                 type: array
                 items: {type: object, x-kubernetes-preserve-unknown-fields: true}
-"#;
+";
 
 fn boat(length: u32) -> String {
     format!("apiVersion: harbour.dev/v1\nkind: Boat\nmetadata: {{name: b}}\nspec: {{length: {length}}}\n")

@@ -203,7 +203,7 @@ fn rest() -> Vec<ResourceType> {
 fn event(group: &str) -> ResourceType {
     let mut ty = stored(group, "v1", "Event").short("ev");
     ty.storage_key = "/events".into();
-    ty.storage_api_version = "v1".to_owned();
+    "v1".clone_into(&mut ty.storage_api_version);
     ty.storage_hash = super::registry::storage_hash("", "v1", "Event");
     let object = if group == CORE { "involvedObject" } else { "regarding" };
     for part in ["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"] {

@@ -183,12 +183,11 @@ fn event(item: &Value, now: Time) -> Vec<Value> {
     let first = either("firstTimestamp", "deprecatedFirstTimestamp");
     let first = if first.is_string() { first } else { &item["eventTime"] };
     let last = either("lastTimestamp", "deprecatedLastTimestamp");
-    let (last, count) = match item["series"].as_object() {
-        Some(series) => (&series["lastObservedTime"], number(&item["series"]["count"])),
-        None => {
-            let count = number(either("count", "deprecatedCount"));
-            (if last.is_string() { last } else { first }, count.max(1))
-        }
+    let (last, count) = if item["series"].is_object() {
+        (&item["series"]["lastObservedTime"], number(&item["series"]["count"]))
+    } else {
+        let count = number(either("count", "deprecatedCount"));
+        (if last.is_string() { last } else { first }, count.max(1))
     };
     let object = either("involvedObject", "regarding");
     let target = match object["name"].as_str() {
@@ -227,10 +226,8 @@ fn job(item: &Value, age: &str, now: Time) -> Vec<Value> {
         "Failed"
     } else if item["metadata"].get("deletionTimestamp").is_some() {
         "Terminating"
-    } else if let Some(found) = ["Suspended", "FailureTarget", "SuccessCriteriaMet"].into_iter().find(|c| is(c)) {
-        found
     } else {
-        "Running"
+        ["Suspended", "FailureTarget", "SuccessCriteriaMet"].into_iter().find(|c| is(c)).unwrap_or("Running")
     };
     let done = number(&status["succeeded"]);
     let completions = match (spec["completions"].as_i64(), spec["parallelism"].as_i64()) {

@@ -132,13 +132,12 @@ fn merge_list(
             at.map(|at| result.remove(at));
             continue;
         }
-        match at {
-            Some(at) => merge_map(&mut result[at], element, field)?,
-            None => {
-                let mut new = Value::Null;
-                merge_map(&mut new, element, field)?;
-                result.push(new);
-            }
+        if let Some(at) = at {
+            merge_map(&mut result[at], element, field)?;
+        } else {
+            let mut new = Value::Null;
+            merge_map(&mut new, element, field)?;
+            result.push(new);
         }
         in_patch.push(key);
     }

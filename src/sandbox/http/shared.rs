@@ -131,7 +131,7 @@ impl SharedServer {
             let next = self.lock().server.next_tick();
             let changed = self.changed.notified();
             match next {
-                Some(time) if time <= self.now() => self.with(|server, now| server.tick(now)),
+                Some(time) if time <= self.now() => self.with(ApiServer::tick),
                 Some(time) => {
                     tokio::select! {
                         () = changed => {}

@@ -147,7 +147,9 @@ fn node(object: &mut Value, old: Option<&Value>) {
     }
     default(part(status, "daemonEndpoints"), "kubeletEndpoint", json!({"Port": 0}));
     let info = part(status, "nodeInfo");
-    NODE_INFO.iter().for_each(|key| default(info, key, json!("")));
+    for key in NODE_INFO {
+        default(info, key, json!(""));
+    }
     for condition in each(status, "conditions") {
         default(condition, "lastHeartbeatTime", Value::Null);
         default(condition, "lastTransitionTime", Value::Null);

@@ -135,7 +135,9 @@ pub(super) fn check_job(job: &Value, old: Option<&Value>) -> Vec<Cause> {
         if !(old["spec"]["suspend"] == true && old["status"].get("startTime").is_none()) {
             fields.push("spec.template");
         }
-        fields.into_iter().for_each(|field| super::immutable(field, job, Some(old), &mut out));
+        for field in fields {
+            super::immutable(field, job, Some(old), &mut out);
+        }
         if job["status"] != old["status"] {
             check_job_status(&job["status"], &mut out);
         }
