@@ -20,7 +20,7 @@ use crate::sandbox::apiserver::{Answer, Line, LogCall, ProxyCall, WatchId};
 use crate::sandbox::http::{Backend, Backends, Called, Logs, SharedServer, WatchStream};
 
 /// The longest that nothing is looked at, should a timer be wrong.
-const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 
 /// What the nodes of a cluster ask of whoever runs real containers.
 #[derive(Clone, Debug)]

@@ -180,9 +180,9 @@ impl Endpoints {
             let address =
                 json!({"ip": text(pod, "/status/podIP"), "nodeName": text(pod, "/spec/nodeName"), "targetRef": target});
             if serves {
-                ready.push(address)
+                ready.push(address);
             } else {
-                unready.push(address)
+                unready.push(address);
             }
             entries.push(json!({
                 "addresses": [text(pod, "/status/podIP")],

@@ -30,7 +30,7 @@ pub struct Jobs {
     watches: [Arc<Resource>; 2],
     synced: usize,
     /// By UID.
-    jobs: BTreeMap<String, Arc<Value>>,
+    known: BTreeMap<String, Arc<Value>>,
     /// Pods that a Job controls, by UID.
     pods: BTreeMap<String, Arc<Value>>,
     /// Pods made for a job so far, seen or not: their names follow from it.
@@ -51,7 +51,7 @@ impl Default for Jobs {
         Self {
             watches: [Kind::Pod, Kind::Job].map(Resource::of),
             synced: 0,
-            jobs: BTreeMap::new(),
+            known: BTreeMap::new(),
             pods: BTreeMap::new(),
             made: BTreeMap::new(),
             expected: BTreeMap::new(),
@@ -77,13 +77,13 @@ impl Surrounding for Jobs {
         match event {
             WorldEvent::Applied(resource, object) if resource.kind == "Job" => {
                 self.writes.seen(uid(object), version(object));
-                self.jobs.insert(uid(object).to_owned(), object.clone());
+                self.known.insert(uid(object).to_owned(), object.clone());
                 self.dirty.insert(uid(object).to_owned());
             }
             WorldEvent::Deleted(resource, object) if resource.kind == "Job" => {
                 let id = uid(object);
                 self.writes.gone(id);
-                self.jobs.remove(id);
+                self.known.remove(id);
                 for map in [&mut self.again, &mut self.failed_at, &mut self.refused] {
                     map.remove(id);
                 }
@@ -115,7 +115,7 @@ impl Surrounding for Jobs {
             WorldEvent::Tick => {
                 self.writes.rested(now);
                 self.again.retain(|_, at| *at > now);
-                self.dirty.extend(self.jobs.keys().cloned());
+                self.dirty.extend(self.known.keys().cloned());
             }
         }
         if self.synced < self.watches.len() {
@@ -151,7 +151,7 @@ impl Jobs {
 
     fn look(&mut self, id: &str, now: Time, out: &mut Vec<WorldRequest>) {
         let pods: Vec<Arc<Value>> = self.pods.values().filter(|p| controller_uid(p) == id).cloned().collect();
-        let Some(job) = self.jobs.get(id).cloned() else {
+        let Some(job) = self.known.get(id).cloned() else {
             // Nobody counts them any more.
             self.release(pods.iter(), now, out);
             return;

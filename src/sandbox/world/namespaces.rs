@@ -36,7 +36,7 @@ pub struct Namespaces {
     watches: Vec<Arc<Resource>>,
     /// Types whose objects fill namespaces.
     types: Vec<Arc<Resource>>,
-    namespaces: BTreeMap<String, Arc<Value>>,
+    known: BTreeMap<String, Arc<Value>>,
     accounts: BTreeSet<String>,
     accounts_synced: bool,
     sweeps: BTreeMap<String, Sweep>,
@@ -50,7 +50,7 @@ impl Default for Namespaces {
         Self {
             watches: vec![Resource::of(Kind::Namespace), Resource::of(Kind::ServiceAccount), Resource::definitions()],
             types: Resource::builtin().into_iter().filter(|r| r.namespaced).collect(),
-            namespaces: BTreeMap::new(),
+            known: BTreeMap::new(),
             accounts: BTreeSet::new(),
             accounts_synced: false,
             sweeps: BTreeMap::new(),
@@ -112,7 +112,7 @@ impl Namespaces {
         match resource.kind.as_str() {
             "Namespace" => {
                 self.writes.seen(name(object), version(object));
-                self.namespaces.insert(name(object).to_owned(), object.clone());
+                self.known.insert(name(object).to_owned(), object.clone());
             }
             "ServiceAccount" if name(object) == "default" => {
                 let namespace = super::object::namespace(object);
@@ -135,7 +135,7 @@ impl Namespaces {
         match resource.kind.as_str() {
             "Namespace" => {
                 self.writes.gone(name(object));
-                self.namespaces.remove(name(object));
+                self.known.remove(name(object));
                 self.sweeps.remove(name(object));
                 self.again.remove(name(object));
             }
@@ -148,7 +148,7 @@ impl Namespaces {
     }
 
     fn look_at_all(&mut self, now: Time, out: &mut Vec<WorldRequest>) {
-        let (active, ending): (Vec<_>, Vec<_>) = self.namespaces.values().cloned().partition(|n| !deleting(n));
+        let (active, ending): (Vec<_>, Vec<_>) = self.known.values().cloned().partition(|n| !deleting(n));
         for namespace in active {
             let namespace = name(&namespace);
             let key = account_key(namespace);
@@ -199,7 +199,7 @@ impl Namespaces {
             return;
         }
         let Some(sweep) = self.sweeps.remove(namespace) else { return };
-        let Some(object) = self.namespaces.get(namespace).cloned() else { return };
+        let Some(object) = self.known.get(namespace).cloned() else { return };
         let empty = !sweep.failed && sweep.left == 0;
         if !empty {
             self.again.insert(namespace.to_owned(), now + AGAIN);

@@ -169,16 +169,11 @@ impl Surrounding for Nodes {
                 ("Service", None) => self.services.push_back(ServiceChange::Applied(object.clone())),
                 _ => {}
             },
-            WorldEvent::Deleted(resource, object) => {
-                if resource.kind == "Service" {
-                    match &mut self.simulated {
-                        Some(simulated) => simulated.service_gone(object),
-                        None => self.services.push_back(ServiceChange::Gone(object.clone())),
-                    }
-                }
-            }
+            WorldEvent::Deleted(resource, object) if resource.kind == "Service" => match &mut self.simulated {
+                Some(simulated) => simulated.service_gone(object),
+                None => self.services.push_back(ServiceChange::Gone(object.clone())),
+            },
             WorldEvent::Synced(resource) if resource.kind == "Node" => out = self.missing_nodes(),
-            WorldEvent::Answered(id, _) if *id >= NODE_IDS => {}
             _ => {}
         }
         out.extend(self.kubelet.handle(event, now));

@@ -181,7 +181,7 @@ impl Simulated {
     pub fn log(&self, namespace: &str, pod: &str, container: &str, now: Time) -> Option<String> {
         let wanted = format!("{namespace}/{pod}");
         let found = self.pods.values().find(|p| place(&p.object) == wanted)?;
-        let role = role(&found.object, self.container(&found.object, container)?);
+        let role = role(&found.object, named(&found.object, container)?);
         Some(match role {
             Role::Submitter { service, id, .. } => self
                 .head_of(namespace, &service)
@@ -201,11 +201,6 @@ impl Simulated {
         self.events.push_back(PodEvent { uid: Uid::from(id), at, change });
     }
 
-    fn container<'a>(&self, pod: &'a Value, name: &str) -> Option<&'a Value> {
-        let all = list(pod, "/spec/initContainers").iter().chain(list(pod, "/spec/containers"));
-        all.into_iter().find(|c| text(c, "/name") == name)
-    }
-
     fn step(&mut self, id: &str, step: Step, now: Time) {
         let Some(pod) = self.pods.get(id) else { return };
         let object = pod.object.clone();
@@ -215,11 +210,8 @@ impl Simulated {
                 self.start(id, text(init, "/name"), now);
                 let after = draw(self.profile.init_ms, &["init", id, text(init, "/name")]);
                 // One that goes on beside the others holds nobody up.
-                let next = if text(init, "/restartPolicy") == "Always" {
-                    self.after_init(&object, at)
-                } else {
-                    Step::EndInit(at)
-                };
+                let next =
+                    if text(init, "/restartPolicy") == "Always" { after_init(&object, at) } else { Step::EndInit(at) };
                 self.later(id, next, now + after);
             }
             Step::EndInit(at) => {
@@ -229,7 +221,7 @@ impl Simulated {
                     return;
                 }
                 self.end(id, text(init, "/name"), 0, now);
-                let next = self.after_init(&object, at);
+                let next = after_init(&object, at);
                 self.later(id, next, now);
             }
             Step::StartMain => {
@@ -242,14 +234,14 @@ impl Simulated {
                     list(&object, "/spec/initContainers").iter().position(|c| text(c, "/name") == container)
                 {
                     self.later(id, Step::StartInit(at), now);
-                } else if let Some(container) = self.container(&object, &container) {
+                } else if let Some(container) = named(&object, &container) {
                     self.start_main(id, &object, container, now);
                 }
             }
             Step::Ready(container) => {
                 if pod.running.contains_key(&container) {
                     let is_head = entry(&object, "/metadata/labels", "ray.io/node-type") == "head";
-                    let node = self.container(&object, &container).map(|c| role(&object, c));
+                    let node = named(&object, &container).map(|c| role(&object, c));
                     if is_head && node == Some(Role::RayNode) {
                         self.dashboard.head_up(id);
                     }
@@ -269,10 +261,6 @@ impl Simulated {
                 self.tell(id, Change::Gone, now);
             }
         }
-    }
-
-    fn after_init(&self, pod: &Value, at: usize) -> Step {
-        if at + 1 < list(pod, "/spec/initContainers").len() { Step::StartInit(at + 1) } else { Step::StartMain }
     }
 
     fn start(&mut self, id: &str, container: &str, now: Time) {
@@ -308,7 +296,7 @@ impl Simulated {
             return;
         }
         let object = pod.object.clone();
-        if self.container(&object, container).is_some_and(|c| role(&object, c) == Role::RayNode) {
+        if named(&object, container).is_some_and(|c| role(&object, c) == Role::RayNode) {
             self.dashboard.head_gone(id);
         }
         let reason = if exit_code == 0 { "Completed" } else { "Error" }.to_owned();
@@ -329,7 +317,7 @@ impl Simulated {
     /// What the submitter's script does: wait for the dashboard, submit unless the job is known, follow.
     fn submit(&mut self, id: &str, pod: &Value, container: &str, now: Time) {
         let runs = self.pods.get(id).is_some_and(|p| p.running.contains_key(container));
-        let Some(found) = self.container(pod, container).filter(|_| runs) else { return };
+        let Some(found) = named(pod, container).filter(|_| runs) else { return };
         let Role::Submitter { service, id: job, entrypoint } = role(pod, found) else { return };
         let Some(head) = self.head_of(namespace(pod), &service).map(str::to_owned) else {
             self.later(id, Step::Submit(container.to_owned()), now + LOOK_AGAIN);
@@ -349,7 +337,7 @@ impl Simulated {
 
     fn follow(&mut self, id: &str, pod: &Value, container: &str, head: &str, now: Time) {
         let runs = self.pods.get(id).is_some_and(|p| p.running.contains_key(container));
-        let Some(found) = self.container(pod, container).filter(|_| runs) else { return };
+        let Some(found) = named(pod, container).filter(|_| runs) else { return };
         let Role::Submitter { id: job, .. } = role(pod, found) else { return };
         match self.dashboard.job_ends(head, &job) {
             // Following the log ends well whatever became of the job.
@@ -361,6 +349,15 @@ impl Simulated {
             None => self.end(id, container, 1, now),
         }
     }
+}
+
+fn named<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
+    let all = list(pod, "/spec/initContainers").iter().chain(list(pod, "/spec/containers"));
+    all.into_iter().find(|c| text(c, "/name") == name)
+}
+
+fn after_init(pod: &Value, at: usize) -> Step {
+    if at + 1 < list(pod, "/spec/initContainers").len() { Step::StartInit(at + 1) } else { Step::StartMain }
 }
 
 /// From the container's command line and its pod's labels.

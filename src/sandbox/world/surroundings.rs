@@ -141,14 +141,12 @@ impl Surroundings {
 
     /// Answers a call through the Service proxy.
     pub fn proxy(&mut self, call: &ProxyCall, now: Time) -> Option<Reply> {
-        let answer = self.cores.iter_mut().find_map(|c| c.proxy(call, now));
-        answer
+        self.cores.iter_mut().find_map(|c| c.proxy(call, now))
     }
 
     /// Answers a read of a log.
     pub fn log(&mut self, call: &LogCall, now: Time) -> Option<Reply> {
-        let answer = self.cores.iter_mut().find_map(|c| c.log(call, now));
-        answer
+        self.cores.iter_mut().find_map(|c| c.log(call, now))
     }
 
     fn id(&mut self, asker: Asker) -> u64 {
