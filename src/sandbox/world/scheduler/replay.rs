@@ -202,13 +202,13 @@ impl Replay {
                 self.probe(step, &wanted);
             }
             "patch" => {
-                let target = self.path(step);
+                let target = Self::path(step);
                 let sub = text(step, "/subresource");
                 let target = if sub.is_empty() { target } else { format!("{target}/{sub}") };
                 self.must(&object::merge(target, &step["patch"]));
             }
             "delete" => {
-                for target in self.paths(step) {
+                for target in Self::paths(step) {
                     self.must(&Request::new(Method::Delete, target, "", [].into()));
                 }
             }
@@ -246,11 +246,11 @@ impl Replay {
         }
     }
 
-    fn path(&self, step: &Value) -> String {
-        self.paths(step).remove(0)
+    fn path(step: &Value) -> String {
+        Self::paths(step).remove(0)
     }
 
-    fn paths(&self, step: &Value) -> Vec<String> {
+    fn paths(step: &Value) -> Vec<String> {
         let kind = text(step, "/kind");
         let group = match kind {
             "Pod" | "Node" => "v1",
