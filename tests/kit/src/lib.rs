@@ -1,6 +1,19 @@
 //! The simulated world: hub, members, replicas, links with faults, and the recorder that watches it.
 //! The real cores run here, in one thread, on virtual time: the same seed gives the same run, bit for bit.
+//!
+//! * [`job`], [`fleet`]: what stories are made of.
+//! * [`site`]: one cluster; [`replica`]: one controller process; [`link`]: what lies between them.
+//! * [`world`]: all of it, and the queue of events.
+//! * [`check`], [`life`]: who judges.
+//! * [`crash_points`], [`simulate`]: the programs.
 
 pub mod check;
+pub mod crash_points;
+pub mod fleet;
 pub mod job;
+pub mod life;
 pub mod link;
+pub mod replica;
+pub mod simulate;
+pub mod site;
+pub mod world;

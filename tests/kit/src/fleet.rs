@@ -1,0 +1,119 @@
+//! What the simulated clusters are made of: CRDs, nodes, queues, and the cores around each API server.
+//! Must not know stories.
+
+use std::time::Duration;
+
+use rayfleet::api::{Cluster, Time, crds};
+use rayfleet::sandbox::world::Surrounding;
+use rayfleet::sandbox::world::collector::Collector;
+use rayfleet::sandbox::world::endpoints::Endpoints;
+use rayfleet::sandbox::world::jobs::Jobs;
+use rayfleet::sandbox::world::namespaces::Namespaces;
+use rayfleet::sandbox::world::nodes::Nodes;
+use rayfleet::sandbox::world::scheduler::kube::DefaultScheduler;
+use rayfleet::sandbox::world::scheduler::{Settings, Volcano};
+use rayfleet::sandbox::world::simulated::Profile;
+use serde_json::{Value, json};
+
+use crate::site::Site;
+
+/// One member of the simulated fleet.
+#[derive(Clone, Debug)]
+pub struct MemberPlan {
+    /// Name.
+    pub name: String,
+    /// Nodes.
+    pub nodes: u32,
+    /// CPUs of a node.
+    pub cpus: u32,
+    /// Queues: name and capability in CPUs (`None` = unlimited).
+    pub queues: Vec<(String, Option<u32>)>,
+    /// Volcano's answers come this much late, ms.
+    pub scheduler_delay_ms: u64,
+}
+
+impl MemberPlan {
+    /// A member with one queue `ml` that may use all of it.
+    pub fn new(name: &str, nodes: u32, cpus: u32) -> Self {
+        Self {
+            name: name.to_owned(),
+            nodes,
+            cpus,
+            queues: vec![("ml".to_owned(), Some(nodes * cpus))],
+            scheduler_delay_ms: 0,
+        }
+    }
+
+    /// With another queue.
+    pub fn queue(mut self, name: &str, cpus: u32) -> Self {
+        self.queues.retain(|(n, _)| n != name);
+        self.queues.push((name.to_owned(), Some(cpus)));
+        self
+    }
+
+    /// With a scheduler that answers late.
+    pub fn late(mut self, ms: u64) -> Self {
+        self.scheduler_delay_ms = ms;
+        self
+    }
+}
+
+fn namespace(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
+}
+
+/// The hub: our CRDs, one `MemberCluster` per member, garbage collection and namespaces.
+pub fn hub(seed: u64, members: &[MemberPlan], now: Time) -> Site {
+    let mut objects = vec![namespace("rayfleet-system")];
+    for plan in members {
+        objects.push(json!({
+            "apiVersion": "rayfleet.io/v1alpha1",
+            "kind": "MemberCluster",
+            "metadata": { "name": plan.name },
+            "spec": { "kubeconfigSecret": { "namespace": "rayfleet-system", "name": format!("member-{}", plan.name) } },
+        }));
+    }
+    let cores: Vec<Box<dyn Surrounding>> = vec![Box::new(Collector::default()), Box::new(Namespaces::default())];
+    Site::new(Cluster::Hub, seed, &crds::hub(), &objects, cores, now)
+}
+
+/// A member: our CRDs and Volcano's, nodes, queues, and everything that Kubernetes and Volcano do there.
+pub fn member(seed: u64, index: usize, plan: &MemberPlan, now: Time) -> Site {
+    let mut objects = Vec::new();
+    for (name, cpus) in &plan.queues {
+        let mut spec = json!({ "weight": 1 });
+        if let Some(cpus) = cpus {
+            spec["capability"] = json!({ "cpu": cpus.to_string() });
+        }
+        objects.push(json!({
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": { "name": name },
+            "spec": spec,
+        }));
+    }
+    let nodes = (0..plan.nodes).map(|i| node(&format!("{}-{i}", plan.name), plan.cpus)).collect();
+    let settings = Settings { delay: Duration::from_millis(plan.scheduler_delay_ms), ..Settings::default() };
+    let cores: Vec<Box<dyn Surrounding>> = vec![
+        Box::new(Collector::default()),
+        Box::new(Namespaces::default()),
+        Box::new(Jobs::default()),
+        Box::new(Endpoints::default()),
+        Box::new(Volcano::new(settings)),
+        Box::new(DefaultScheduler::default()),
+        Box::new(Nodes::simulated(nodes, index as u8, Profile::default())),
+    ];
+    let crds: Vec<Value> = crds::member().into_iter().chain(crds::volcano()).collect();
+    let cluster = Cluster::Member(plan.name.as_str().into());
+    Site::new(cluster, seed.wrapping_add(1 + index as u64), &crds, &objects, cores, now)
+}
+
+fn node(name: &str, cpus: u32) -> Value {
+    let resources = json!({ "cpu": cpus.to_string(), "memory": "64Gi", "pods": "110" });
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
+        "status": { "capacity": resources, "allocatable": resources },
+    })
+}

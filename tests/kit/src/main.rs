@@ -1,0 +1,151 @@
+//! `kit sim` and `kit crash-points`: the simulator's programs, with progress for people and a last line for machines.
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+use kit::{crash_points, simulate};
+
+/// The simulated fleet.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The controller dies at every write of one RayJob's life, in three variants, and comes back.
+    CrashPoints {
+        /// Seed of the delays.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Only every so many writes (1 = all).
+        #[arg(long, default_value_t = 1)]
+        step: usize,
+        /// Only this story: http or k8s.
+        #[arg(long)]
+        story: Option<String>,
+        /// Only this write, with all messages printed.
+        #[arg(long)]
+        at: Option<usize>,
+        /// With --at: not-sent, answer-lost or carried-out-late; none = no crash.
+        #[arg(long)]
+        death: Option<String>,
+    },
+    /// 100 RayJobs over 3 members with watch cuts, conflicts, slow and lost answers.
+    Sim {
+        /// How many seeds.
+        #[arg(long, default_value_t = 500)]
+        seeds: u64,
+        /// The first one.
+        #[arg(long, default_value_t = 1, env = "SEED_BASE")]
+        seed_base: u64,
+        /// Jobs per seed.
+        #[arg(long, default_value_t = simulate::JOBS)]
+        jobs: usize,
+    },
+}
+
+fn main() -> ExitCode {
+    match Args::parse().command {
+        Command::CrashPoints { seed, step, story, at, death } => match at {
+            Some(at) => one_crash(seed, story.as_deref(), at, death.as_deref()),
+            None => all_crashes(seed, step, story.as_deref()),
+        },
+        Command::Sim { seeds, seed_base, jobs } => sim(seeds, seed_base, jobs),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a program for people")]
+fn one_crash(seed: u64, story: Option<&str>, at: usize, death: Option<&str>) -> ExitCode {
+    use kit::world::Death;
+    let stories = crash_points::stories();
+    let Some(story) = stories.iter().find(|s| story.is_none_or(|name| name == s.name)) else {
+        println!("no such story; there are http and k8s");
+        return ExitCode::from(2);
+    };
+    let death = match death {
+        Some("not-sent") => Some((at, Death::NotSent)),
+        Some("answer-lost") => Some((at, Death::AnswerLost)),
+        Some("carried-out-late") => Some((at, Death::CarriedOutLate)),
+        _ => None,
+    };
+    let (world, wrong) = crash_points::live(story, seed, death, true);
+    for line in world.journal() {
+        println!("{line}");
+    }
+    println!("placement: {}", world.placement("train").map_or_else(String::new, |p| p["status"].to_string()));
+    println!("{} writes, {} steps; wrong: {wrong:#?}", world.writes.len(), world.steps);
+    ExitCode::from(u8::from(!wrong.is_empty()))
+}
+
+#[expect(clippy::print_stdout, reason = "a program for people")]
+fn all_crashes(seed: u64, step: usize, only: Option<&str>) -> ExitCode {
+    let began = Instant::now();
+    let stories: Vec<_> =
+        crash_points::stories().into_iter().filter(|s| only.is_none_or(|name| name == s.name)).collect();
+    let mut total = crash_points::Tally::default();
+    let tallies: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = stories
+            .iter()
+            .map(|story| scope.spawn(move || crash_points::run(story, seed, step, |line| println!("{line}"))))
+            .collect();
+        threads.into_iter().map(|t| t.join().expect("a story's thread")).collect()
+    });
+    for tally in tallies {
+        total.points += tally.points;
+        total.variants += tally.variants;
+        total.violations += tally.violations;
+    }
+    println!("{:.1} s", began.elapsed().as_secs_f32());
+    println!("crash-points: {} points, {} variants, {} violations", total.points, total.variants, total.violations);
+    ExitCode::from(u8::from(total.violations > 0))
+}
+
+#[expect(clippy::print_stdout, reason = "a program for people")]
+fn sim(seeds: u64, base: u64, jobs: usize) -> ExitCode {
+    println!("seeds {base} to {}", base + seeds.saturating_sub(1));
+    let began = Instant::now();
+    let next = AtomicU64::new(0);
+    let outcomes = Mutex::new(Vec::new());
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= seeds {
+                        return;
+                    }
+                    let outcome = simulate::run(base + index, jobs);
+                    for sentence in &outcome.violations {
+                        println!("seed {}: {sentence}", outcome.seed);
+                    }
+                    let mut all = outcomes.lock().expect("no thread panics with the lock");
+                    all.push(outcome);
+                    if all.len() % 25 == 0 {
+                        println!("{} seeds done", all.len());
+                    }
+                }
+            });
+        }
+    });
+    let all = outcomes.into_inner().expect("no thread panics with the lock");
+    let sum = |f: fn(&simulate::Outcome) -> u64| all.iter().map(f).sum::<u64>();
+    let steps = sum(|o| o.steps);
+    println!(
+        "bound {}, gangs refused after bind {}, withdrawals {}, wrong Fits {}",
+        sum(|o| o.counts.bound),
+        sum(|o| o.counts.refused_after_bind),
+        sum(|o| o.counts.withdrawals),
+        sum(|o| o.counts.wrong_fits),
+    );
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{seconds:.1} s, {:.0} steps/s", steps as f64 / seconds.max(0.001));
+    let violations = sum(|o| o.violations.len() as u64);
+    println!("sim: {} seeds, {steps} steps, {violations} violations", all.len());
+    ExitCode::from(u8::from(violations > 0 || all.len() as u64 != seeds))
+}

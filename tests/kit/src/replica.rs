@@ -1,0 +1,458 @@
+//! One simulated `rayfleet run`: the real engine, informers and shards core, and what the shell does between them.
+//! Must not know delays or faults: calls go out as data, answers come in as data.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rayfleet::api::wire::{Method, Reply, Request};
+use rayfleet::api::{Cluster, Id, Kind, Time};
+use rayfleet::engine::{Effect, Engine, Input, Outcome, Presence, Standing, Ticket, request};
+use rayfleet::plan::{Action, Flags, Question};
+use rayfleet::shell::informer::core::{End, Informer, InformerEffect, InformerEvent};
+use serde_json::Value;
+use shards::{Identity, Mono, Profile, Record, Shards};
+
+/// Namespace of the Leases.
+pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/rayfleet-system/leases";
+
+/// What a call is for, and so what its answer means.
+#[derive(Clone, Debug)]
+enum Purpose {
+    Write(Ticket, Box<Action>),
+    Fetch(Ticket, Id, Time),
+    Ask(Ticket, Box<Question>),
+    Informer(Cluster, Kind, u64),
+    Lease(shards::Call, LeaseCall),
+    Note,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum LeaseCall {
+    List,
+    Read,
+    Write,
+}
+
+/// A request that leaves the replica.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// Comes back with the answer.
+    pub call: u64,
+    /// Where to.
+    pub cluster: Cluster,
+    /// What.
+    pub request: Request,
+    /// The answer is waited for this long.
+    pub time_limit_ms: u64,
+    /// It changes something: a crash point.
+    pub is_write: bool,
+    /// Its reply is a stream.
+    pub is_watch: bool,
+}
+
+/// What the world must do for the replica.
+#[derive(Clone, Debug)]
+pub enum Wish {
+    /// Send this.
+    Send(Outgoing),
+    /// Call [`Replica::wake`] at this time.
+    WakeAt(Time),
+    /// The stream of this call is not wanted any more.
+    Close(u64),
+    /// The process ends: why.
+    Exit(String),
+}
+
+struct Stream {
+    informer: Informer,
+    serial: u64,
+    open: Option<u64>,
+    timer: Option<Time>,
+}
+
+/// One running process.
+pub struct Replica {
+    /// The engine, for checks.
+    pub engine: Engine,
+    shards: Shards,
+    born: Time,
+    informers: BTreeMap<(Cluster, Kind), Stream>,
+    calls: BTreeMap<u64, Purpose>,
+    next_call: u64,
+    engine_wake: Option<Time>,
+    shards_wake: Option<Time>,
+    members: BTreeSet<Cluster>,
+    seed: u64,
+    /// Predecessors that the host knows to have ended.
+    dead: BTreeSet<String>,
+}
+
+/// Time limit of reads and of lease writes, ms.
+const READ_LIMIT_MS: u64 = 5_000;
+
+impl Replica {
+    /// A process that starts at `now`. `members` are the clusters that it can build a client for.
+    pub fn start(
+        seat: &str,
+        process: &str,
+        profile: Profile,
+        seed: u64,
+        dead: BTreeSet<String>,
+        members: BTreeSet<Cluster>,
+        now: Time,
+    ) -> (Self, Vec<Wish>) {
+        let me = Identity { seat: seat.to_owned(), process: process.to_owned(), place: "host".to_owned() };
+        let mut replica = Self {
+            engine: Engine::new(Flags::default(), seed),
+            shards: Shards::new(me, profile, seed),
+            born: now,
+            informers: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            next_call: 0,
+            engine_wake: None,
+            shards_wake: None,
+            members,
+            seed,
+            dead,
+        };
+        let mut wishes = Vec::new();
+        replica.feed_engine(Input::Cluster(Cluster::Hub, Presence::Added), now, &mut wishes);
+        replica.feed_shards(shards::Input::Tick, now, &mut wishes);
+        (replica, wishes)
+    }
+
+    fn mono(&self, now: Time) -> Mono {
+        Mono(now.since(self.born).as_millis() as u64)
+    }
+
+    /// A time that was asked for has come.
+    pub fn wake(&mut self, now: Time) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        if self.shards_wake.is_some_and(|at| at <= now) {
+            self.shards_wake = None;
+            self.feed_shards(shards::Input::Tick, now, &mut wishes);
+        }
+        let due: Vec<_> =
+            self.informers.iter().filter(|(_, s)| s.timer.is_some_and(|at| at <= now)).map(|(k, _)| k.clone()).collect();
+        for key in due {
+            if let Some(stream) = self.informers.get_mut(&key) {
+                stream.timer = None;
+            }
+            self.feed_informer(&key, InformerEvent::Timer, now, &mut wishes);
+        }
+        if self.engine_wake.is_some_and(|at| at <= now) {
+            self.engine_wake = None;
+            self.feed_engine(Input::Tick, now, &mut wishes);
+        }
+        wishes
+    }
+
+    /// The answer to a call; `None` where none came within its time limit.
+    pub fn answer(&mut self, call: u64, reply: Option<&Reply>, now: Time) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        let Some(purpose) = self.calls.remove(&call) else { return wishes };
+        match purpose {
+            Purpose::Write(ticket, action) => {
+                let outcome = request::outcome(&action, reply);
+                self.feed_engine(Input::Done(ticket, outcome), now, &mut wishes);
+            }
+            Purpose::Fetch(ticket, id, begun) => {
+                let result = request::fetched(&id, reply);
+                self.feed_engine(Input::Fetched(ticket, begun, result), now, &mut wishes);
+            }
+            Purpose::Ask(ticket, question) => {
+                let outcome = request::answered(&question, reply);
+                self.feed_engine(Input::Ray(ticket, outcome), now, &mut wishes);
+            }
+            Purpose::Informer(cluster, kind, serial) => {
+                let key = (cluster, kind);
+                let Some(stream) = self.informers.get_mut(&key) else { return wishes };
+                if stream.serial != serial {
+                    return wishes;
+                }
+                let watch = stream.open == Some(call);
+                stream.open = None;
+                let event = match reply {
+                    None => InformerEvent::Failed("no answer".to_owned()),
+                    Some(r) if watch => InformerEvent::WatchRefused { status: r.status, body: r.body.clone() },
+                    Some(r) => InformerEvent::ListReply { status: r.status, body: r.body.clone() },
+                };
+                self.feed_informer(&key, event, now, &mut wishes);
+            }
+            Purpose::Lease(call, kind) => {
+                let input = lease_answer(call, kind, reply);
+                self.feed_shards(input, now, &mut wishes);
+            }
+            Purpose::Note => {}
+        }
+        wishes
+    }
+
+    /// The stream of a call has begun.
+    pub fn opened(&mut self, call: u64, now: Time) -> Vec<Wish> {
+        self.stream_event(call, InformerEvent::WatchOpened, now)
+    }
+
+    /// A line of a stream.
+    pub fn line(&mut self, call: u64, line: &[u8], now: Time) -> Vec<Wish> {
+        self.stream_event(call, InformerEvent::Line(line.to_vec()), now)
+    }
+
+    /// A stream has ended.
+    pub fn ended(&mut self, call: u64, end: End, now: Time) -> Vec<Wish> {
+        self.stream_event(call, InformerEvent::Ended(end), now)
+    }
+
+    fn stream_event(&mut self, call: u64, event: InformerEvent, now: Time) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        let Some(Purpose::Informer(cluster, kind, serial)) = self.calls.get(&call).cloned() else { return wishes };
+        let key = (cluster, kind);
+        if self.informers.get(&key).is_none_or(|s| s.serial != serial) {
+            return wishes;
+        }
+        if matches!(event, InformerEvent::Ended(_)) {
+            self.calls.remove(&call);
+            if let Some(stream) = self.informers.get_mut(&key) {
+                stream.open = None;
+            }
+        }
+        self.feed_informer(&key, event, now, &mut wishes);
+        wishes
+    }
+
+    fn send(
+        &mut self,
+        purpose: Purpose,
+        cluster: Cluster,
+        request: Request,
+        time_limit_ms: u64,
+        wishes: &mut Vec<Wish>,
+    ) -> u64 {
+        self.next_call += 1;
+        let call = self.next_call;
+        let is_write = match &purpose {
+            Purpose::Write(..) | Purpose::Note => true,
+            Purpose::Ask(_, question) => !question.is_read(),
+            Purpose::Lease(_, kind) => matches!(kind, LeaseCall::Write),
+            Purpose::Fetch(..) | Purpose::Informer(..) => false,
+        };
+        let is_watch = request.is_watch();
+        self.calls.insert(call, purpose);
+        wishes.push(Wish::Send(Outgoing { call, cluster, request, time_limit_ms, is_write, is_watch }));
+        call
+    }
+
+    fn feed_engine(&mut self, input: Input, now: Time, wishes: &mut Vec<Wish>) {
+        let effects = self.engine.handle(input, now);
+        for effect in effects {
+            self.carry_out(effect, now, wishes);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, now: Time, wishes: &mut Vec<Wish>) {
+        match effect {
+            Effect::Write { ticket, unit, epoch, action, time_limit_ms } => {
+                let Some(left) = self.shards.authority().left_ms(&unit, epoch, self.mono(now)) else {
+                    let why = Outcome::NotSent(format!("authority for {unit} at epoch {epoch} has ended"));
+                    self.feed_engine(Input::Done(ticket, why), now, wishes);
+                    return;
+                };
+                let limit = time_limit_ms.min(left).max(1);
+                let cluster = action.cluster();
+                if let Action::Ask { dashboard, question, .. } = &action {
+                    let request = request::ask(dashboard, question);
+                    let question = Box::new(question.clone());
+                    self.send(Purpose::Ask(ticket, question), cluster, request, limit, wishes);
+                } else {
+                    let request = request::write(&action, limit).expect("every other action is a request");
+                    self.send(Purpose::Write(ticket, Box::new(action)), cluster, request, limit, wishes);
+                }
+            }
+            Effect::Fetch(ticket, cluster, id) => {
+                let request = request::fetch(&id);
+                self.send(Purpose::Fetch(ticket, id, now), cluster, request, READ_LIMIT_MS, wishes);
+            }
+            Effect::Watch(cluster, kinds) => self.watch(&cluster, &kinds, now, wishes),
+            Effect::Relist(cluster, kinds) => {
+                for kind in kinds {
+                    self.feed_informer(&(cluster.clone(), kind), InformerEvent::Relist, now, wishes);
+                }
+            }
+            Effect::Units(units) => {
+                let wanted = units.iter().map(ToString::to_string).collect();
+                self.feed_shards(shards::Input::Wanted(wanted), now, wishes);
+            }
+            Effect::Member(name, spec) => {
+                let cluster = Cluster::Member(name);
+                let presence = match spec {
+                    None => Presence::Gone,
+                    Some(_) if self.members.contains(&cluster) => Presence::Added,
+                    Some(_) => Presence::Refused("no such member in this simulation".to_owned()),
+                };
+                self.feed_engine(Input::Cluster(cluster, presence), now, wishes);
+            }
+            Effect::Doubt(unit, epoch) => {
+                self.feed_shards(shards::Input::Stamp(unit.to_string(), epoch), now, wishes);
+            }
+            Effect::Record(note) => {
+                let cluster = note.cluster.clone();
+                let request = request::note(&note, now);
+                self.send(Purpose::Note, cluster, request, READ_LIMIT_MS, wishes);
+            }
+            Effect::WakeAt(at) => {
+                self.engine_wake = Some(at);
+                wishes.push(Wish::WakeAt(at));
+            }
+        }
+    }
+
+    fn watch(&mut self, cluster: &Cluster, kinds: &BTreeSet<Kind>, now: Time, wishes: &mut Vec<Wish>) {
+        let surplus: Vec<_> =
+            self.informers.keys().filter(|(c, kind)| c == cluster && !kinds.contains(kind)).cloned().collect();
+        for key in surplus {
+            if let Some(call) = self.informers.remove(&key).and_then(|s| s.open) {
+                wishes.push(Wish::Close(call));
+            }
+        }
+        for kind in kinds {
+            let key = (cluster.clone(), *kind);
+            if self.informers.contains_key(&key) {
+                continue;
+            }
+            self.seed = self.seed.wrapping_add(1);
+            let informer = Informer::new(cluster.clone(), *kind, self.seed);
+            self.informers.insert(key.clone(), Stream { informer, serial: 0, open: None, timer: None });
+            self.feed_informer(&key, InformerEvent::Start, now, wishes);
+        }
+    }
+
+    fn feed_informer(&mut self, key: &(Cluster, Kind), event: InformerEvent, now: Time, wishes: &mut Vec<Wish>) {
+        let Some(stream) = self.informers.get_mut(key) else { return };
+        for effect in stream.informer.handle(event, now) {
+            match effect {
+                InformerEffect::Send(request) => {
+                    let Some(stream) = self.informers.get_mut(key) else { return };
+                    stream.serial += 1;
+                    let serial = stream.serial;
+                    if let Some(call) = stream.open.take() {
+                        self.calls.remove(&call);
+                        wishes.push(Wish::Close(call));
+                    }
+                    let watch = request.is_watch();
+                    let purpose = Purpose::Informer(key.0.clone(), key.1, serial);
+                    let call = self.send(purpose, key.0.clone(), request, 60_000, wishes);
+                    if let Some(stream) = self.informers.get_mut(key)
+                        && watch
+                    {
+                        stream.open = Some(call);
+                    }
+                }
+                InformerEffect::Cancel => {
+                    let Some(stream) = self.informers.get_mut(key) else { return };
+                    stream.serial += 1;
+                    if let Some(call) = stream.open.take() {
+                        self.calls.remove(&call);
+                        wishes.push(Wish::Close(call));
+                    }
+                }
+                InformerEffect::Timer(at) => {
+                    let Some(stream) = self.informers.get_mut(key) else { return };
+                    stream.timer = Some(at);
+                    wishes.push(Wish::WakeAt(at));
+                }
+                InformerEffect::Change(change) => {
+                    self.feed_engine(Input::Rows(key.0.clone(), key.1, change), now, wishes);
+                }
+                InformerEffect::Relisting(_) => {}
+            }
+        }
+    }
+
+    fn feed_shards(&mut self, input: shards::Input, now: Time, wishes: &mut Vec<Wish>) {
+        let mono = self.mono(now);
+        for effect in self.shards.handle(input, mono) {
+            match effect {
+                shards::Effect::List(call) => {
+                    let purpose = Purpose::Lease(call, LeaseCall::List);
+                    self.send(purpose, Cluster::Hub, Request::get(LEASES), READ_LIMIT_MS, wishes);
+                }
+                shards::Effect::Read(call, name) => {
+                    let purpose = Purpose::Lease(call, LeaseCall::Read);
+                    self.send(purpose, Cluster::Hub, Request::get(format!("{LEASES}/{name}")), READ_LIMIT_MS, wishes);
+                }
+                shards::Effect::Create(call, record) => {
+                    self.send_lease(call, Method::Post, LEASES.to_owned(), &record, now, wishes);
+                }
+                shards::Effect::Put(call, record) => {
+                    self.send_lease(call, Method::Put, format!("{LEASES}/{}", record.name), &record, now, wishes);
+                }
+                shards::Effect::Attest(process) => {
+                    if self.dead.contains(&process) {
+                        self.feed_shards(shards::Input::Dead(process), now, wishes);
+                    }
+                }
+                shards::Effect::Held(unit, epoch) => {
+                    self.feed_engine(Input::Unit(unit.into(), Standing::Held(epoch)), now, wishes);
+                }
+                shards::Effect::Lost(unit) => {
+                    self.feed_engine(Input::Unit(unit.into(), Standing::Lost), now, wishes);
+                }
+                shards::Effect::Quiesce(unit) => {
+                    self.feed_engine(Input::Unit(unit.as_str().into(), Standing::Lost), now, wishes);
+                    self.feed_shards(shards::Input::Quiesced(unit), now, wishes);
+                }
+                shards::Effect::Epochs(epochs) => {
+                    let epochs: BTreeMap<Arc<str>, u64> = epochs.into_iter().map(|(u, e)| (u.into(), e)).collect();
+                    self.feed_engine(Input::Epochs(epochs), now, wishes);
+                }
+                shards::Effect::WakeAt(at) => {
+                    let at = self.born + std::time::Duration::from_millis(at.0);
+                    self.shards_wake = Some(at);
+                    wishes.push(Wish::WakeAt(at));
+                }
+                shards::Effect::Exit(why) => wishes.push(Wish::Exit(why)),
+                shards::Effect::Left => wishes.push(Wish::Exit("left".to_owned())),
+            }
+        }
+    }
+
+    fn send_lease(
+        &mut self,
+        call: shards::Call,
+        method: Method,
+        target: String,
+        record: &Record,
+        now: Time,
+        wishes: &mut Vec<Wish>,
+    ) {
+        let body = record.body("rayfleet-system", &now.micro_text());
+        let bytes = serde_json::to_vec(&body).expect("JSON values serialise");
+        let request = Request::new(method, target, "application/json", bytes.into());
+        self.send(Purpose::Lease(call, LeaseCall::Write), Cluster::Hub, request, 2_000, wishes);
+    }
+}
+
+fn lease_answer(call: shards::Call, kind: LeaseCall, reply: Option<&Reply>) -> shards::Input {
+    use shards::{Failure, Input};
+    let failure = |reply: Option<&Reply>| match reply.map(|r| r.status) {
+        None | Some(500..) => Failure::Unknown,
+        Some(409) => Failure::Conflict,
+        Some(404) => Failure::Gone,
+        Some(status) => Failure::Refused(format!("HTTP {status}")),
+    };
+    let body = reply.filter(|r| r.is_success()).and_then(|r| serde_json::from_slice::<Value>(&r.body).ok());
+    let parsed = |body: &Value| Record::parse(body).map_err(Failure::Refused);
+    match (kind, body) {
+        (LeaseCall::List, Some(list)) => {
+            let items = list["items"].as_array().into_iter().flatten();
+            // A record that does not parse was edited by hand: as if it were not there, the others count.
+            Input::Listed(call, Ok(items.filter_map(|item| Record::parse(item).ok()).collect()))
+        }
+        (LeaseCall::List, None) => Input::Listed(call, Err(failure(reply))),
+        (LeaseCall::Read, Some(body)) => Input::Read(call, parsed(&body).map(Some)),
+        (LeaseCall::Read, None) if reply.is_some_and(|r| r.status == 404) => Input::Read(call, Ok(None)),
+        (LeaseCall::Read, None) => Input::Read(call, Err(failure(reply))),
+        (LeaseCall::Write, Some(body)) => Input::Written(call, parsed(&body)),
+        (LeaseCall::Write, None) => Input::Written(call, Err(failure(reply))),
+    }
+}

@@ -1,0 +1,71 @@
+//! Many RayJobs on bad days: 100 of them over 3 members with watch cuts, conflicts, slow and lost answers.
+//! Must not know single jobs: what it judges is the whole.
+
+use std::time::Duration;
+
+use crate::check::Counts;
+use crate::fleet::MemberPlan;
+use crate::job::ray_job;
+use crate::link::LinkProfile;
+use crate::world::World;
+
+/// What one seed gave.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Seed.
+    pub seed: u64,
+    /// Events handled.
+    pub steps: u64,
+    /// What was wrong.
+    pub violations: Vec<String>,
+    /// Numbers.
+    pub counts: Counts,
+}
+
+/// Jobs of one run.
+pub const JOBS: usize = 100;
+
+/// One seed: submits the jobs over ten minutes, waits until all have ended, judges.
+pub fn run(seed: u64, jobs: usize) -> Outcome {
+    let mut dice = fastrand::Rng::with_seed(seed ^ 0x6a6f_6273);
+    let members = [
+        MemberPlan::new("eu", 2, 8).queue("ml", 12).queue("research", 8),
+        MemberPlan::new("us", 3, 8).queue("ml", 24).queue("research", 6),
+        MemberPlan::new("ap", 2, 4).queue("ml", 8).late(if dice.bool() { 12_000 } else { 0 }),
+    ];
+    let mut world = World::new(seed, &members);
+    world.links(&LinkProfile::stormy());
+    let names: Vec<String> = (0..jobs).map(|i| format!("job-{i:03}")).collect();
+    for (index, name) in names.iter().enumerate() {
+        let queue = if dice.u32(0..4) == 0 { "research" } else { "ml" };
+        let mode = if dice.u32(0..4) == 0 { "K8sJobMode" } else { "HTTPMode" };
+        let job = ray_job(name).queue(queue).cpus(dice.u32(1..=3)).workers(dice.u32(0..=3), 1).mode(mode);
+        world.submit(&job.manifest());
+        world.run_for(Duration::from_millis(dice.u64(0..8_000)));
+        if index % 25 == 24 && dice.bool() {
+            world.restart(Duration::from_secs(dice.u64(1..10)));
+        }
+    }
+    let done = |w: &World| names.iter().all(|name| w.recorder.ending(name).is_some());
+    world.until(Duration::from_secs(12 * 3600), done);
+    world.run_for(Duration::from_secs(60));
+    let mut violations = world.recorder.violations.clone();
+    let submissions = world.submissions();
+    for name in &names {
+        match world.recorder.ending(name) {
+            Some((job, deployment)) if job == "SUCCEEDED" && deployment == "Complete" => {}
+            Some(other) => violations.push(format!("{name} ended as {other:?}")),
+            None => violations.push(format!(
+                "{name} never ended: status {:?}, placement {:?}",
+                world.root(name).map(|r| r["status"].to_string()),
+                world.placement(name).map(|p| p["spec"].to_string())
+            )),
+        }
+        let count: u32 =
+            submissions.iter().filter(|(id, _)| id.starts_with(&format!("{name}-"))).map(|(_, n)| *n).sum();
+        if count != 1 {
+            violations.push(format!("{name} was submitted to Ray {count} times"));
+        }
+    }
+    Outcome { seed, steps: world.steps, violations, counts: world.recorder.counts.clone() }
+}

@@ -1,0 +1,160 @@
+//! One simulated cluster: an API server and what surrounds it, acting on each other at virtual times.
+//! Must not know replicas.
+
+use std::collections::BTreeSet;
+
+use rayfleet::api::wire::{Method, Reply, Request};
+use rayfleet::api::{Cluster, Time};
+use rayfleet::sandbox::apiserver::{Answer, ApiServer, Line, Options, WatchId};
+use rayfleet::sandbox::world::Surrounding;
+use rayfleet::sandbox::world::dashboard::Dashboard;
+use rayfleet::sandbox::world::nodes::Nodes;
+use rayfleet::sandbox::world::surroundings::Surroundings;
+use serde_json::Value;
+
+use crate::check::{Recorder, Sight};
+
+/// One cluster of the simulated fleet.
+pub struct Site {
+    /// Which one.
+    pub cluster: Cluster,
+    /// Its API server.
+    pub server: ApiServer,
+    around: Surroundings,
+    recorded: BTreeSet<WatchId>,
+}
+
+/// A line of a watch that belongs to somebody outside the site.
+pub type Outside = (WatchId, Line);
+
+impl Site {
+    /// A cluster with these CRDs and objects, surrounded by these cores. The recorder watches from the start.
+    pub fn new(
+        cluster: Cluster,
+        seed: u64,
+        crds: &[Value],
+        objects: &[Value],
+        cores: Vec<Box<dyn Surrounding>>,
+        now: Time,
+    ) -> Self {
+        let server = ApiServer::new(Options { name: cluster.to_string(), uid_seed: seed, ..Options::default() });
+        let mut site = Self { cluster, server, around: Surroundings::new(cores, now), recorded: BTreeSet::new() };
+        for object in crds.iter().chain(objects) {
+            site.create(object, now);
+        }
+        let watched: &[&str] = match site.cluster {
+            Cluster::Hub => &["/apis/ray.io/v1/rayjobs", "/apis/rayfleet.io/v1alpha1/placements"],
+            Cluster::Member(_) => &["/apis/ray.io/v1/rayjobs", "/apis/ray.io/v1/rayclusters", "/api/v1/pods"],
+        };
+        for path in watched {
+            let answer = site.server.handle(&Request::get(format!("{path}?watch=true&resourceVersion=0")), now);
+            let Answer::Watch(id) = answer else { panic!("the recorder cannot watch {path}: {answer:?}") };
+            site.recorded.insert(id);
+        }
+        site
+    }
+
+    /// Creates an object from outside, as a person does; it must be accepted.
+    pub fn create(&mut self, object: &Value, now: Time) {
+        let reply = self.request(Method::Post, &collection(&self.server, object), Some(object), now);
+        assert!(reply.is_success(), "{} refused {object}: {}", self.cluster, String::from_utf8_lossy(&reply.body));
+    }
+
+    /// Any whole request from outside.
+    pub fn request(&mut self, method: Method, target: &str, body: Option<&Value>, now: Time) -> Reply {
+        let body = body.map_or_else(Vec::new, |b| serde_json::to_vec(b).expect("JSON values serialise"));
+        let content_type = if method == Method::Patch { "application/merge-patch+json" } else { "application/json" };
+        match self.server.handle(&Request::new(method, target, content_type, body.into()), now) {
+            Answer::Reply(reply) => reply,
+            other => panic!("{target} is no plain request: {other:?}"),
+        }
+    }
+
+    /// The object at a path.
+    pub fn get(&self, path: &str) -> Option<&Value> {
+        self.server.get(path)
+    }
+
+    /// Hands a request of a replica in; proxied calls are answered by what is behind the Service.
+    pub fn handle(&mut self, request: &Request, now: Time) -> Answer {
+        match self.server.handle(request, now) {
+            Answer::Proxy(call) => Answer::Reply(self.around.proxy(&call, now).unwrap_or_else(|| Reply {
+                status: 503,
+                headers: Vec::new(),
+                body: br#"{"kind":"Status","status":"Failure","message":"no endpoints available for service","code":503}"#
+                    .as_slice()
+                    .into(),
+            })),
+            other => other,
+        }
+    }
+
+    /// Lets server and surroundings act until nothing is due at `now`. Returns lines of watches from outside.
+    pub fn settle(&mut self, recorder: &mut Recorder, now: Time) -> Vec<Outside> {
+        let mut outside = Vec::new();
+        if self.server.next_tick().is_some_and(|at| at <= now) {
+            self.server.tick(now);
+        }
+        // Bounded: a core that asks for ever at one instant is a fault of that core.
+        for _ in 0..10_000 {
+            let lines = self.server.take_lines();
+            let quiet = lines.is_empty();
+            for (watch, line) in lines {
+                if self.around.owns(watch) {
+                    self.around.line(watch, &line, now);
+                } else if self.recorded.contains(&watch) {
+                    self.record(recorder, &line);
+                } else {
+                    outside.push((watch, line));
+                }
+            }
+            let due = self.around.next_at().is_some_and(|at| at <= now);
+            if !due {
+                if quiet {
+                    return outside;
+                }
+                continue;
+            }
+            for sent in self.around.due(now) {
+                let answer = self.server.handle(&sent.request, now);
+                self.around.answered(sent.id, &answer, now);
+            }
+        }
+        panic!("the surroundings of {} never come to rest at {now:?}", self.cluster);
+    }
+
+    fn record(&self, recorder: &mut Recorder, line: &Line) {
+        if let Line::Event(bytes) = line {
+            let event: Value = serde_json::from_slice(bytes).expect("the server writes JSON");
+            let kind_of_event = event["type"].as_str().unwrap_or_default();
+            if kind_of_event != "BOOKMARK" {
+                let cluster = self.cluster.to_string();
+                recorder.see(&Sight { cluster: &cluster, kind_of_event, object: &event["object"] });
+            }
+        }
+    }
+
+    /// When something is due here next.
+    pub fn next_at(&self) -> Option<Time> {
+        [self.server.next_tick(), self.around.next_at()].into_iter().flatten().min()
+    }
+
+    /// The Ray dashboards of this cluster.
+    pub fn dashboard(&self) -> Option<&Dashboard> {
+        self.around.find::<Nodes>().and_then(Nodes::dashboard)
+    }
+}
+
+/// Path of the collection that an object belongs to.
+fn collection(server: &ApiServer, object: &Value) -> String {
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let found = server.registry().find_kind(api_version, kind);
+    let found = found.unwrap_or_else(|| panic!("no such kind on {}: {api_version} {kind}", server.name()));
+    let base = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) if found.namespaced => format!("{base}/namespaces/{namespace}/{}", found.plural),
+        _ => format!("{base}/{}", found.plural),
+    }
+}

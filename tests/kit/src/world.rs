@@ -1,0 +1,558 @@
+//! The whole simulated fleet: one queue of events ordered by (time, sequence number), in one thread, on virtual time.
+//! Same seed and story, same run, bit for bit.
+//! Must not know what the product decides: it carries messages, and loses some.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rayfleet::api::wire::{Method, Reply, Request};
+use rayfleet::api::{Cluster, MemberName, Time};
+use rayfleet::sandbox::apiserver::{Answer, Line, WatchId};
+use rayfleet::shell::informer::core::End;
+use serde_json::{Value, json};
+use shards::Profile;
+
+use crate::check::Recorder;
+use crate::fleet::{self, MemberPlan};
+use crate::link::{Fate, Link, LinkProfile};
+use crate::replica::{Outgoing, Replica, Wish};
+use crate::site::Site;
+
+/// Where the simulated clock begins.
+const BEGIN: Time = Time(1_700_000_000_000);
+
+/// How the controller dies at one of its writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Death {
+    /// Right before the write is sent.
+    NotSent,
+    /// The write is carried out, its answer never arrives.
+    AnswerLost,
+    /// The write is carried out only after the first write of the restarted controller.
+    CarriedOutLate,
+}
+
+/// All variants.
+pub const DEATHS: [Death; 3] = [Death::NotSent, Death::AnswerLost, Death::CarriedOutLate];
+
+#[derive(Clone, Debug)]
+enum Event {
+    Arrive { replica: usize, life: u64, out: Outgoing, fate: Fate },
+    Answer { replica: usize, life: u64, call: u64, reply: Option<Reply> },
+    Opened { replica: usize, life: u64, call: u64 },
+    Line { replica: usize, life: u64, call: u64, line: Vec<u8> },
+    Ended { replica: usize, life: u64, call: u64, end: End },
+    Wake { replica: usize, life: u64 },
+    Site,
+    Start { replica: usize },
+}
+
+struct Process {
+    seat: String,
+    life: u64,
+    replica: Option<Replica>,
+    dead: BTreeSet<String>,
+}
+
+struct Stream {
+    replica: usize,
+    life: u64,
+    call: u64,
+    /// Lines keep their order: none arrives before this.
+    not_before: Time,
+    cut: bool,
+}
+
+/// The fleet.
+pub struct World {
+    /// Virtual time.
+    pub now: Time,
+    /// Events handled so far.
+    pub steps: u64,
+    /// What an outside watcher saw.
+    pub recorder: Recorder,
+    /// Writes that replicas have sent so far, and what each was.
+    pub writes: Vec<String>,
+    /// Print every message (for a person who follows one seed).
+    pub trace: bool,
+    sites: BTreeMap<Cluster, Site>,
+    processes: Vec<Process>,
+    links: BTreeMap<(usize, Cluster), Link>,
+    queue: BTreeMap<(Time, u64), Event>,
+    sequence: u64,
+    streams: BTreeMap<(Cluster, WatchId), Stream>,
+    site_due: Option<Time>,
+    death: Option<(usize, Death)>,
+    held_back: Option<(Outgoing, u64)>,
+    profile: LinkProfile,
+    seed: u64,
+    down: BTreeSet<Cluster>,
+}
+
+impl World {
+    /// A fleet of these members with one replica, whose links are calm.
+    pub fn new(seed: u64, members: &[MemberPlan]) -> Self {
+        let mut sites = BTreeMap::new();
+        sites.insert(Cluster::Hub, fleet::hub(seed, members, BEGIN));
+        for (index, plan) in members.iter().enumerate() {
+            let name = MemberName::from(plan.name.as_str());
+            sites.insert(Cluster::Member(name), fleet::member(seed, index, plan, BEGIN));
+        }
+        let mut world = Self {
+            now: BEGIN,
+            steps: 0,
+            recorder: Recorder::default(),
+            writes: Vec::new(),
+            trace: false,
+            sites,
+            processes: Vec::new(),
+            links: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            sequence: 0,
+            streams: BTreeMap::new(),
+            site_due: None,
+            death: None,
+            held_back: None,
+            profile: LinkProfile::calm(),
+            seed,
+            down: BTreeSet::new(),
+        };
+        world.processes.push(Process { seat: "a".to_owned(), life: 0, replica: None, dead: BTreeSet::new() });
+        world.push(BEGIN, Event::Start { replica: 0 });
+        world.settle();
+        world
+    }
+
+    /// How links behave from now on.
+    pub fn links(&mut self, profile: &LinkProfile) {
+        self.profile = profile.clone();
+        for link in self.links.values_mut() {
+            link.profile = profile.clone();
+        }
+    }
+
+    /// The controller dies at its write number `at` (counted from 0 over the whole run) and comes back a second later.
+    pub fn die_at(&mut self, at: usize, death: Death) {
+        self.death = Some((at, death));
+    }
+
+    /// Whether the death that was ordered has happened.
+    pub fn has_died(&self) -> bool {
+        self.death.is_none()
+    }
+
+    /// A member that can no longer be reached by anybody, or can again.
+    pub fn cut(&mut self, member: &str, down: bool) {
+        let cluster = Cluster::Member(member.into());
+        if down {
+            self.down.insert(cluster.clone());
+            let cut: Vec<_> = self.streams.keys().filter(|(c, _)| *c == cluster).cloned().collect();
+            for key in cut {
+                self.cut_stream(&key);
+            }
+        } else {
+            self.down.remove(&cluster);
+        }
+    }
+
+    /// What the running replica says of its keys: for a person who follows one run.
+    pub fn journal(&self) -> Vec<String> {
+        let Some(replica) = self.processes.first().and_then(|p| p.replica.as_ref()) else { return Vec::new() };
+        let sizes = format!("{:?}", replica.engine.sizes());
+        let keys = replica.engine.journal().map(|(key, entry)| format!("{key}: {entry:?}"));
+        std::iter::once(sizes).chain(keys).collect()
+    }
+
+    /// The site of a cluster: `hub` or a member's name.
+    pub fn site(&self, cluster: &str) -> &Site {
+        &self.sites[&cluster_of(cluster)]
+    }
+
+    /// The same, to act as a person there.
+    pub fn site_mut(&mut self, cluster: &str) -> &mut Site {
+        self.sites.get_mut(&cluster_of(cluster)).expect("a site of this world")
+    }
+
+    /// All members' sites.
+    pub fn members(&self) -> impl Iterator<Item = &Site> {
+        self.sites.values().filter(|site| site.cluster != Cluster::Hub)
+    }
+
+    /// A person applies an object to the hub.
+    pub fn submit(&mut self, object: &Value) {
+        let now = self.now;
+        self.site_mut("hub").create(object, now);
+        self.settle();
+    }
+
+    /// A person deletes an object.
+    pub fn delete(&mut self, cluster: &str, path: &str) {
+        let now = self.now;
+        let reply = self.site_mut(cluster).request(Method::Delete, path, None, now);
+        assert!(reply.is_success() || reply.status == 404, "delete {path}: {}", String::from_utf8_lossy(&reply.body));
+        self.settle();
+    }
+
+    /// A person merge-patches an object.
+    pub fn patch(&mut self, cluster: &str, path: &str, patch: &Value) {
+        let now = self.now;
+        let reply = self.site_mut(cluster).request(Method::Patch, path, Some(patch), now);
+        assert!(reply.is_success(), "patch {path}: {}", String::from_utf8_lossy(&reply.body));
+        self.settle();
+    }
+
+    /// An object of the hub.
+    pub fn hub(&self, path: &str) -> Option<&Value> {
+        self.site("hub").get(path)
+    }
+
+    /// The RayJob of this name in namespace `default` on the hub.
+    pub fn root(&self, name: &str) -> Option<&Value> {
+        self.hub(&format!("/apis/ray.io/v1/namespaces/default/rayjobs/{name}"))
+    }
+
+    /// Its `Placement`.
+    pub fn placement(&self, name: &str) -> Option<&Value> {
+        self.hub(&format!("/apis/rayfleet.io/v1alpha1/namespaces/default/placements/rayjob-{name}"))
+    }
+
+    /// Submissions of all Ray jobs ever, by submission id, over all members.
+    pub fn submissions(&self) -> BTreeMap<String, u32> {
+        let mut all = BTreeMap::new();
+        for dashboard in self.members().filter_map(Site::dashboard) {
+            for (id, count) in dashboard.all_submissions() {
+                *all.entry(id.clone()).or_default() += count;
+            }
+        }
+        all
+    }
+
+    /// Goes on until the condition holds, at most for `limit` of virtual time; says whether it does.
+    pub fn until(&mut self, limit: Duration, condition: impl Fn(&World) -> bool) -> bool {
+        let end = self.now + limit;
+        loop {
+            if condition(self) {
+                return true;
+            }
+            match self.queue.first_key_value() {
+                Some((&(at, _), _)) if at <= end => self.step(),
+                _ => return false,
+            }
+        }
+    }
+
+    /// Goes on for this much virtual time.
+    pub fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.queue.first_key_value().is_some_and(|(&(at, _), _)| at <= end) {
+            self.step();
+        }
+        self.now = end;
+    }
+
+    /// Kills the replica now; it comes back after `pause`.
+    pub fn restart(&mut self, pause: Duration) {
+        self.kill(0);
+        let at = self.now + pause;
+        self.push(at, Event::Start { replica: 0 });
+    }
+
+    fn kill(&mut self, replica: usize) {
+        let process = &mut self.processes[replica];
+        process.dead.insert(process_name(&process.seat, process.life));
+        process.replica = None;
+        let life = process.life;
+        process.life += 1;
+        let gone: Vec<_> = self
+            .streams
+            .iter()
+            .filter(|(_, s)| s.replica == replica && s.life == life)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in gone {
+            self.streams.remove(&key);
+            if let Some(site) = self.sites.get_mut(&key.0) {
+                site.server.close_watch(key.1);
+            }
+        }
+    }
+
+    fn push(&mut self, at: Time, event: Event) {
+        self.sequence += 1;
+        self.queue.insert((at.max(self.now), self.sequence), event);
+    }
+
+    fn link(&mut self, replica: usize, cluster: &Cluster) -> &mut Link {
+        let (seed, profile) = (self.seed, &self.profile);
+        self.links.entry((replica, cluster.clone())).or_insert_with(|| {
+            let own = cluster.to_string().bytes().fold(seed ^ ((replica as u64) << 32), |h, b| {
+                (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+            });
+            Link::new(profile.clone(), own)
+        })
+    }
+
+    fn step(&mut self) {
+        let Some(((at, _), event)) = self.queue.pop_first() else { return };
+        self.now = self.now.max(at);
+        self.steps += 1;
+        match event {
+            Event::Arrive { replica, life, out, fate } => self.arrive(replica, life, &out, fate),
+            Event::Answer { replica, life, call, reply } => {
+                self.tell(replica, life, |r, now| r.answer(call, reply.as_ref(), now));
+            }
+            Event::Opened { replica, life, call } => self.tell(replica, life, |r, now| r.opened(call, now)),
+            Event::Line { replica, life, call, line } => self.tell(replica, life, |r, now| r.line(call, &line, now)),
+            Event::Ended { replica, life, call, end } => self.tell(replica, life, |r, now| r.ended(call, end, now)),
+            Event::Wake { replica, life } => self.tell(replica, life, Replica::wake),
+            Event::Site => {
+                if self.site_due.is_some_and(|due| due <= self.now) {
+                    self.site_due = None;
+                }
+            }
+            Event::Start { replica } => self.start(replica),
+        }
+        self.settle();
+    }
+
+    fn start(&mut self, index: usize) {
+        let members = self.sites.keys().filter(|c| **c != Cluster::Hub).cloned().collect();
+        let process = &self.processes[index];
+        let name = process_name(&process.seat, process.life);
+        let seed = self.seed.wrapping_mul(31).wrapping_add(process.life);
+        let (replica, wishes) =
+            Replica::start(&process.seat, &name, Profile::FAST, seed, process.dead.clone(), members, self.now);
+        let life = process.life;
+        self.processes[index].replica = Some(replica);
+        self.grant(index, life, wishes);
+    }
+
+    fn tell(&mut self, index: usize, life: u64, tell: impl FnOnce(&mut Replica, Time) -> Vec<Wish>) {
+        let now = self.now;
+        let process = &mut self.processes[index];
+        if process.life != life {
+            return;
+        }
+        let Some(replica) = process.replica.as_mut() else { return };
+        let wishes = tell(replica, now);
+        self.grant(index, life, wishes);
+    }
+
+    fn grant(&mut self, index: usize, life: u64, wishes: Vec<Wish>) {
+        for wish in wishes {
+            if self.processes[index].life != life {
+                return;
+            }
+            match wish {
+                Wish::Send(out) => self.send(index, life, out),
+                Wish::WakeAt(at) => self.push(at, Event::Wake { replica: index, life }),
+                Wish::Close(call) => {
+                    let found = self.streams.iter().find(|(_, s)| s.replica == index && s.life == life && s.call == call);
+                    if let Some(key) = found.map(|(key, _)| key.clone()) {
+                        self.streams.remove(&key);
+                        if let Some(site) = self.sites.get_mut(&key.0) {
+                            site.server.close_watch(key.1);
+                        }
+                    }
+                }
+                Wish::Exit(why) => {
+                    self.recorder.violations.push(format!("the replica ended: {why}"));
+                    self.kill(index);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, replica: usize, life: u64, out: Outgoing) {
+        if out.is_write {
+            let number = self.writes.len();
+            self.writes.push(format!("{} {} on {}", out.request.method.as_str(), out.request.target, out.cluster));
+            if let Some((at, death)) = self.death
+                && at == number
+            {
+                self.death = None;
+                match death {
+                    Death::NotSent => {}
+                    Death::AnswerLost => {
+                        let arrives = self.now + Duration::from_millis(2);
+                        let fate = Fate::AnswerLost(Duration::ZERO);
+                        self.push(arrives, Event::Arrive { replica, life, out, fate });
+                    }
+                    Death::CarriedOutLate => self.held_back = Some((out, life)),
+                }
+                self.restart(Duration::from_secs(1));
+                return;
+            }
+        }
+        let limit = Duration::from_millis(out.time_limit_ms);
+        let down = self.down.contains(&out.cluster);
+        let fate = self.link(replica, &out.cluster.clone()).fate();
+        let fate = if down { Fate::Lost } else { fate };
+        let late = Event::Answer { replica, life, call: out.call, reply: None };
+        if !out.is_watch {
+            self.push(self.now + limit, late);
+        } else if fate == Fate::Lost {
+            self.push(self.now + Duration::from_secs(10), late);
+        }
+        match fate {
+            Fate::Lost => {}
+            Fate::Answered(there, _) | Fate::AnswerLost(there) | Fate::Refused(there, _) => {
+                let at = self.now + there;
+                self.push(at, Event::Arrive { replica, life, out, fate });
+            }
+        }
+    }
+
+    fn arrive(&mut self, replica: usize, life: u64, out: &Outgoing, fate: Fate) {
+        let now = self.now;
+        if self.trace {
+            self.show(out);
+        }
+        let answer = if let Fate::Refused(_, status) = fate {
+            Answer::Reply(refusal(status))
+        } else {
+            if out.is_write && matches!(out.request.method, Method::Put | Method::Patch) {
+                self.meddle(replica, out);
+            }
+            let Some(site) = self.sites.get_mut(&out.cluster) else { return };
+            site.handle(&out.request, now)
+        };
+        if out.is_write
+            && let Some((late, its_life)) = self.held_back.take()
+        {
+            if its_life == life {
+                self.held_back = Some((late, its_life));
+            } else {
+                let Some(site) = self.sites.get_mut(&late.cluster) else { return };
+                site.handle(&late.request, now);
+            }
+        }
+        match answer {
+            Answer::Reply(reply) => {
+                let back = match fate {
+                    Fate::Answered(_, back) => Some(back),
+                    Fate::Refused(there, _) => Some(there),
+                    Fate::AnswerLost(_) | Fate::Lost => None,
+                };
+                if let Some(back) = back {
+                    self.push(now + back, Event::Answer { replica, life, call: out.call, reply: Some(reply) });
+                } else if out.is_watch {
+                    self.push(now + Duration::from_secs(10), Event::Answer { replica, life, call: out.call, reply: None });
+                }
+            }
+            Answer::Watch(watch) => {
+                if self.processes[replica].life != life {
+                    if let Some(site) = self.sites.get_mut(&out.cluster) {
+                        site.server.close_watch(watch);
+                    }
+                    return;
+                }
+                let back = self.link(replica, &out.cluster.clone()).delay();
+                let stream = Stream { replica, life, call: out.call, not_before: now + back, cut: false };
+                self.streams.insert((out.cluster.clone(), watch), stream);
+                self.push(now + back, Event::Opened { replica, life, call: out.call });
+            }
+            other => panic!("{} is no request of the product: {other:?}", out.request.target),
+        }
+    }
+
+    /// Another writer touches the object right before: the replica's write meets a conflict.
+    fn meddle(&mut self, replica: usize, out: &Outgoing) {
+        if !self.link(replica, &out.cluster.clone()).conflicts() {
+            return;
+        }
+        let (now, target) = (self.now, out.request.target.split('?').next().unwrap_or_default().to_owned());
+        if target.contains("/leases/") || target.ends_with("/status") || target.contains("/proxy/") {
+            return;
+        }
+        let patch = json!({ "metadata": { "annotations": { "example.com/touched": now.0.to_string() } } });
+        if let Some(site) = self.sites.get_mut(&out.cluster) {
+            site.request(Method::Patch, &target, Some(&patch), now);
+        }
+    }
+
+    fn cut_stream(&mut self, key: &(Cluster, WatchId)) {
+        let Some(stream) = self.streams.remove(key) else { return };
+        if let Some(site) = self.sites.get_mut(&key.0) {
+            site.server.close_watch(key.1);
+        }
+        let Stream { replica, life, call, not_before, .. } = stream;
+        self.push(not_before, Event::Ended { replica, life, call, end: End::Cut });
+    }
+
+    /// Lets all sites act at the present time and sends lines of watches on their way.
+    fn settle(&mut self) {
+        let now = self.now;
+        let clusters: Vec<Cluster> = self.sites.keys().cloned().collect();
+        let mut next: Option<Time> = None;
+        for cluster in clusters {
+            let Some(site) = self.sites.get_mut(&cluster) else { continue };
+            let lines = site.settle(&mut self.recorder, now);
+            next = next.into_iter().chain(site.next_at()).min();
+            for (watch, line) in lines {
+                self.deliver(&cluster, watch, line);
+            }
+        }
+        if let Some(at) = next
+            && self.site_due.is_none_or(|due| at < due || due < now)
+        {
+            self.site_due = Some(at);
+            self.push(at, Event::Site);
+        }
+    }
+
+    fn deliver(&mut self, cluster: &Cluster, watch: WatchId, line: Line) {
+        let key = (cluster.clone(), watch);
+        let Some(replica) = self.streams.get(&key).map(|s| s.replica) else { return };
+        let link = self.link(replica, cluster);
+        let (delay, cut) = (link.delay(), link.cuts());
+        let now = self.now;
+        let Some(stream) = self.streams.get_mut(&key) else { return };
+        stream.not_before = stream.not_before.max(now + delay);
+        stream.cut |= cut;
+        let (life, call, at) = (stream.life, stream.call, stream.not_before);
+        if stream.cut {
+            self.cut_stream(&key);
+            return;
+        }
+        match line {
+            Line::Event(bytes) => self.push(at, Event::Line { replica, life, call, line: bytes.to_vec() }),
+            Line::End => {
+                self.streams.remove(&key);
+                self.push(at, Event::Ended { replica, life, call, end: End::Clean });
+            }
+        }
+    }
+
+    #[expect(clippy::print_stdout, reason = "asked for by a person who follows one run")]
+    fn show(&self, out: &Outgoing) {
+        let since = self.now.since(BEGIN).as_millis();
+        if out.is_write {
+            let body = String::from_utf8_lossy(&out.request.body);
+            let body: String = body.chars().take(400).collect();
+            println!("{since:>8} {:<6} {} {}  {body}", out.request.method.as_str(), out.cluster, out.request.target);
+        }
+    }
+}
+
+fn cluster_of(name: &str) -> Cluster {
+    if name == "hub" { Cluster::Hub } else { Cluster::Member(name.into()) }
+}
+
+fn process_name(seat: &str, life: u64) -> String {
+    format!("{seat}/{life}")
+}
+
+fn refusal(status: u16) -> Reply {
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "reason": "TooManyRequests", "message": "the server is busy", "code": status,
+    });
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    Reply { status, headers, body: body.to_string().into_bytes().into() }
+}
+
+/// A plain request, for tests that look at a server directly.
+pub fn get(target: &str) -> Request {
+    Request::get(target)
+}

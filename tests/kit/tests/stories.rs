@@ -1,0 +1,164 @@
+//! Small stories, each with a stated fact: the walk of one RayJob first (docs/WALK.md).
+//! Must not look into the product: what is asserted is what the API says.
+
+use std::time::Duration;
+
+use kit::crash_points;
+use kit::fleet::MemberPlan;
+use kit::job::ray_job;
+use kit::world::World;
+use serde_json::{Value, json};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn two_members() -> World {
+    World::new(7, &[MemberPlan::new("eu", 1, 4), MemberPlan::new("us", 1, 8)])
+}
+
+fn stage(world: &World, name: &str) -> String {
+    world.placement(name).and_then(|p| p["spec"]["stage"].as_str()).unwrap_or_default().to_owned()
+}
+
+fn member(world: &World, name: &str) -> String {
+    world.placement(name).and_then(|p| p["spec"]["member"].as_str()).unwrap_or_default().to_owned()
+}
+
+fn ended(name: &'static str) -> impl Fn(&World) -> bool {
+    move |w| w.recorder.ending(name).is_some()
+}
+
+#[test]
+fn a_ray_job_goes_from_the_hub_to_ray_and_back_and_leaves_nothing() {
+    for story in crash_points::stories() {
+        let (world, wrong) = crash_points::live(&story, 1, None, false);
+        assert!(wrong.is_empty(), "{}: {wrong:#?}", story.name);
+        assert!(world.recorder.counts.bound == 1 && world.recorder.counts.wrong_fits == 0);
+    }
+}
+
+#[test]
+fn a_job_goes_to_the_only_member_that_it_fits_in() {
+    let mut world = two_members();
+    world.submit(&ray_job("big").cpus(6).manifest());
+    assert!(world.until(5 * MINUTE, ended("big")), "{:?}", world.placement("big"));
+    assert_eq!(member(&world, "big"), "us");
+    assert_eq!(world.recorder.violations, Vec::<String>::new());
+}
+
+#[test]
+fn a_job_that_fits_nowhere_waits_on_the_hub_and_says_why_for_every_member() {
+    let mut world = two_members();
+    world.submit(&ray_job("huge").cpus(100).manifest());
+    world.run_for(MINUTE);
+    assert_eq!(stage(&world, "huge"), "Waiting");
+    let placement = world.placement("huge").expect("a placement");
+    let verdicts = placement["status"]["verdicts"].as_array().cloned().unwrap_or_default();
+    assert_eq!(verdicts.len(), 2, "{placement}");
+    assert!(verdicts.iter().all(|v| v["verdict"] != "Fits" && v["need"] != ""), "{verdicts:?}");
+    let root = world.root("huge").expect("the root");
+    assert_ne!(root["status"]["message"], Value::Null, "{root}");
+    for site in world.members() {
+        let left = site.server.objects().filter(|o| o["metadata"]["labels"]["rayfleet.io/root-id"].is_string()).count();
+        assert_eq!(left, 0, "nothing is sent to {}", site.cluster);
+    }
+}
+
+#[test]
+fn the_second_of_two_that_compete_for_a_queue_waits_and_then_runs() {
+    let mut world = World::new(3, &[MemberPlan::new("eu", 1, 4)]);
+    world.submit(&ray_job("first").cpus(3).entrypoint("sleep 30").manifest());
+    world.submit(&ray_job("second").cpus(3).manifest());
+    assert!(world.until(2 * MINUTE, |w| stage(w, "first") == "Running" || stage(w, "second") == "Running"));
+    let waits = if stage(&world, "first") == "Running" { "second" } else { "first" };
+    assert_eq!(stage(&world, waits), "Waiting");
+    let message = world.root(waits).and_then(|r| r["status"]["message"].as_str()).unwrap_or_default().to_owned();
+    assert!(message.contains("eu"), "it says what it waits for: {message:?}");
+    assert!(world.until(10 * MINUTE, ended("first")) && world.until(10 * MINUTE, ended("second")));
+    assert_eq!(world.recorder.violations, Vec::<String>::new());
+}
+
+#[test]
+fn a_gang_that_is_admitted_too_late_is_withdrawn_and_runs_elsewhere() {
+    let mut world = World::new(5, &[MemberPlan::new("eu", 1, 8).late(300_000), MemberPlan::new("us", 1, 8)]);
+    world.submit(&json!({
+        "apiVersion": "rayfleet.io/v1alpha1",
+        "kind": "PlacementPolicy",
+        "metadata": { "namespace": "default", "name": "default" },
+        "spec": { "preference": ["eu", "us"], "admissionDeadlineSeconds": 10 },
+    }));
+    world.submit(&ray_job("patient").cpus(2).manifest());
+    assert!(world.until(10 * MINUTE, ended("patient")), "{:?}", world.placement("patient"));
+    assert_eq!(member(&world, "patient"), "us");
+    assert_eq!(world.recorder.counts.refused_after_bind, 1);
+    assert_eq!(world.recorder.violations, Vec::<String>::new());
+    assert_eq!(world.submissions().len(), 1);
+}
+
+#[test]
+fn a_job_on_a_silent_member_is_not_placed_twice() {
+    let mut world = two_members();
+    world.submit(&ray_job("train").cpus(6).entrypoint("sleep 600").manifest());
+    assert!(world.until(5 * MINUTE, |w| stage(w, "train") == "Running"));
+    world.cut("us", true);
+    world.run_for(30 * MINUTE);
+    assert_eq!(member(&world, "train"), "us");
+    world.cut("us", false);
+    assert!(world.until(30 * MINUTE, ended("train")), "{:?}", world.root("train"));
+    assert_eq!(world.recorder.violations, Vec::<String>::new());
+}
+
+#[test]
+fn a_silent_member_does_not_stop_the_others() {
+    let mut world = two_members();
+    world.cut("eu", true);
+    world.run_for(2 * MINUTE);
+    world.submit(&ray_job("small").cpus(1).manifest());
+    assert!(world.until(10 * MINUTE, ended("small")), "{:?}", world.placement("small"));
+    assert_eq!(member(&world, "small"), "us");
+}
+
+#[test]
+fn deleting_the_root_ends_cleanly_at_any_stage() {
+    for seconds in [0, 1, 2, 3, 5, 8, 13, 21, 34] {
+        let mut world = two_members();
+        world.submit(&ray_job("train").cpus(2).workers(1, 1).entrypoint("sleep 20").manifest());
+        world.run_for(Duration::from_secs(seconds));
+        world.delete("hub", "/apis/ray.io/v1/namespaces/default/rayjobs/train");
+        assert!(world.until(10 * MINUTE, |w| w.root("train").is_none()), "after {seconds} s: {:?}", world.placement("train"));
+        world.run_for(5 * MINUTE);
+        assert!(world.placement("train").is_none(), "after {seconds} s");
+        for site in world.members() {
+            let ours: Vec<_> = site
+                .server
+                .objects()
+                .filter(|o| o["metadata"]["labels"]["rayfleet.io/root-id"].is_string())
+                .map(|o| format!("{} {}", o["kind"], o["metadata"]["name"]))
+                .collect();
+            assert!(ours.is_empty(), "after {seconds} s, left on {}: {ours:?}", site.cluster);
+        }
+        assert_eq!(world.recorder.violations, Vec::<String>::new(), "after {seconds} s");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let story = &crash_points::stories()[0];
+    let (a, _) = crash_points::live(story, 11, None, false);
+    let (b, _) = crash_points::live(story, 11, None, false);
+    assert_eq!((a.steps, &a.writes), (b.steps, &b.writes));
+}
+
+#[test]
+fn at_rest_nothing_is_written_but_leases_and_capacities() {
+    let mut world = two_members();
+    world.submit(&ray_job("train").cpus(1).shutdown(false).manifest());
+    assert!(world.until(5 * MINUTE, ended("train")));
+    world.run_for(2 * MINUTE);
+    let before = world.writes.len();
+    world.run_for(10 * MINUTE);
+    let surplus: Vec<_> = world.writes[before..]
+        .iter()
+        .filter(|w| !w.contains("/leases/") && !w.contains("/membercapacities/"))
+        .collect();
+    assert!(surplus.is_empty(), "{surplus:#?}");
+}
