@@ -114,6 +114,10 @@ fn node(name: &str, cpus: u32) -> Value {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
-        "status": { "capacity": resources, "allocatable": resources },
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [{ "type": "Ready", "status": "True", "reason": "KubeletReady" }],
+        },
     })
 }

@@ -31,10 +31,7 @@ pub fn judge(world: &World, name: &str, pods: usize, deleted: bool) -> Vec<Strin
         for site in world.members() {
             for object in site.server.objects() {
                 let ours = object["metadata"]["labels"]["rayfleet.io/root-id"].is_string();
-                claim(
-                    !ours,
-                    format!("left on {}: {} {}", site.cluster, object["kind"], object["metadata"]["name"]),
-                );
+                claim(!ours, format!("left on {}: {} {}", site.cluster, object["kind"], object["metadata"]["name"]));
             }
         }
     }

@@ -103,7 +103,8 @@ impl Replica {
     ) -> (Self, Vec<Wish>) {
         let me = Identity { seat: seat.to_owned(), process: process.to_owned(), place: "host".to_owned() };
         let mut replica = Self {
-            engine: Engine::new(Flags::default(), seed),
+            // Q for credentials of 10 min (`sharding.md` E7): an hour of rest per crash would only cost time.
+            engine: Engine::new(Flags { tombstone_hold_ms: 900_000, ..Flags::default() }, seed),
             shards: Shards::new(me, profile, seed),
             born: now,
             informers: BTreeMap::new(),
@@ -132,8 +133,12 @@ impl Replica {
             self.shards_wake = None;
             self.feed_shards(shards::Input::Tick, now, &mut wishes);
         }
-        let due: Vec<_> =
-            self.informers.iter().filter(|(_, s)| s.timer.is_some_and(|at| at <= now)).map(|(k, _)| k.clone()).collect();
+        let due: Vec<_> = self
+            .informers
+            .iter()
+            .filter(|(_, s)| s.timer.is_some_and(|at| at <= now))
+            .map(|(k, _)| k.clone())
+            .collect();
         for key in due {
             if let Some(stream) = self.informers.get_mut(&key) {
                 stream.timer = None;

@@ -285,9 +285,10 @@ impl World {
     fn link(&mut self, replica: usize, cluster: &Cluster) -> &mut Link {
         let (seed, profile) = (self.seed, &self.profile);
         self.links.entry((replica, cluster.clone())).or_insert_with(|| {
-            let own = cluster.to_string().bytes().fold(seed ^ ((replica as u64) << 32), |h, b| {
-                (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
-            });
+            let own = cluster
+                .to_string()
+                .bytes()
+                .fold(seed ^ ((replica as u64) << 32), |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
             Link::new(profile.clone(), own)
         })
     }
@@ -321,7 +322,7 @@ impl World {
         let name = process_name(&process.seat, process.life);
         let seed = self.seed.wrapping_mul(31).wrapping_add(process.life);
         let (replica, wishes) =
-            Replica::start(&process.seat, &name, Profile::FAST, seed, process.dead.clone(), members, self.now);
+            Replica::start(&process.seat, &name, Profile::DEFAULT, seed, process.dead.clone(), members, self.now);
         let life = process.life;
         self.processes[index].replica = Some(replica);
         self.grant(index, life, wishes);
@@ -347,7 +348,8 @@ impl World {
                 Wish::Send(out) => self.send(index, life, out),
                 Wish::WakeAt(at) => self.push(at, Event::Wake { replica: index, life }),
                 Wish::Close(call) => {
-                    let found = self.streams.iter().find(|(_, s)| s.replica == index && s.life == life && s.call == call);
+                    let found =
+                        self.streams.iter().find(|(_, s)| s.replica == index && s.life == life && s.call == call);
                     if let Some(key) = found.map(|(key, _)| key.clone()) {
                         self.streams.remove(&key);
                         if let Some(site) = self.sites.get_mut(&key.0) {
@@ -437,7 +439,10 @@ impl World {
                 if let Some(back) = back {
                     self.push(now + back, Event::Answer { replica, life, call: out.call, reply: Some(reply) });
                 } else if out.is_watch {
-                    self.push(now + Duration::from_secs(10), Event::Answer { replica, life, call: out.call, reply: None });
+                    self.push(
+                        now + Duration::from_secs(10),
+                        Event::Answer { replica, life, call: out.call, reply: None },
+                    );
                 }
             }
             Answer::Watch(watch) => {

@@ -124,7 +124,11 @@ fn deleting_the_root_ends_cleanly_at_any_stage() {
         world.submit(&ray_job("train").cpus(2).workers(1, 1).entrypoint("sleep 20").manifest());
         world.run_for(Duration::from_secs(seconds));
         world.delete("hub", "/apis/ray.io/v1/namespaces/default/rayjobs/train");
-        assert!(world.until(10 * MINUTE, |w| w.root("train").is_none()), "after {seconds} s: {:?}", world.placement("train"));
+        assert!(
+            world.until(10 * MINUTE, |w| w.root("train").is_none()),
+            "after {seconds} s: {:?}",
+            world.placement("train")
+        );
         world.run_for(5 * MINUTE);
         assert!(world.placement("train").is_none(), "after {seconds} s");
         for site in world.members() {
