@@ -241,8 +241,6 @@ async fn a_pod_is_shown_and_its_log_read() {
         return;
     }
     let bench = Bench::start().await;
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    bench.send(Method::Post, "/api/v1/namespaces/default/serviceaccounts", "application/json", &account);
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}\n";
     bench.run(&["create", "-f", "-"], pod).await;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});

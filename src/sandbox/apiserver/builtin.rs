@@ -194,7 +194,7 @@ fn rest() -> Vec<ResourceType> {
             .generation()
             .status(),
         stored(SCHEDULING, "v1", "PriorityClass").short("pc").scoped(false).plural("priorityclasses").generation(),
-        stored(COORDINATION, "v1", "Lease"),
+        stored(COORDINATION, "v1", "Lease").conditional(),
         stored(DISCOVERY, "v1", "EndpointSlice").generation(),
     ]
 }
@@ -255,8 +255,17 @@ fn stored(group: &str, version: &str, kind: &str) -> ResourceType {
 }
 
 /// Kinds that a PUT may create (`AllowCreateOnUpdate` of their strategies).
-const CREATE_ON_UPDATE: &[&str] =
-    &["Endpoints", "Event", "LimitRange", "Lease", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+const CREATE_ON_UPDATE: &[&str] = &[
+    "Endpoints",
+    "Event",
+    "LimitRange",
+    "Lease",
+    "Service",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+];
 
 /// A question that is answered and not kept.
 fn call(group: &str, kind: &str) -> ResourceType {
@@ -295,6 +304,12 @@ impl ResourceType {
 
     fn verbs(mut self, verbs: &[&str]) -> Self {
         self.verbs = verbs.iter().map(|v| (*v).to_owned()).collect();
+        self
+    }
+
+    /// A PUT must name the version that it replaces.
+    fn conditional(mut self) -> Self {
+        self.unconditional_update = false;
         self
     }
 

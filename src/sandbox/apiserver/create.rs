@@ -8,8 +8,9 @@ use super::crd;
 use super::defaults;
 use super::definitions::is_definition;
 use super::metadata;
+use super::registry::ResourceType;
 use super::server::{ApiServer, Call, Outcome};
-use super::status_reply::{Refused, already_exists, forbidden, unclassified};
+use super::status_reply::{Refused, already_exists, forbidden, not_built, unclassified};
 use super::write::{version_in, write_options};
 
 /// Longest prefix of a generated name.
@@ -22,8 +23,20 @@ impl ApiServer {
         let body = body::object(call.request, call.ty())?;
         let mut object = self.take_in(call, body, checks)?;
         Self::place_namespace(call, &mut object)?;
+        self.admit_type(call.ty(), metadata::text(&object, "name"))?;
         self.admit_namespace(call, metadata::text(&object, "name"))?;
         self.insert(call, object)
+    }
+
+    /// A definition that is ending takes no new objects; and what nothing here would enforce is not taken.
+    fn admit_type(&self, ty: &ResourceType, name: &str) -> Result<(), Refused> {
+        if ty.terminating {
+            return Err(forbidden(ty, name, "create not allowed while custom resource definition is terminating"));
+        }
+        if ty.builtin && ["limitranges", "resourcequotas"].contains(&ty.plural.as_str()) {
+            return Err(not_built(&format!("enforcing {}", ty.plural)));
+        }
+        Ok(())
     }
 
     /// Stores an object that was not there.
@@ -53,6 +66,9 @@ impl ApiServer {
         }
         self.admit_pod(call, &mut object)?;
         defaults::apply(ty, &mut object, None);
+        if ty.builtin && ty.plural == "pods" {
+            super::pods::note_gates(&mut object, call.now);
+        }
         if is_definition(ty) {
             crd::fill(&mut object);
             object["status"] = crd::first_status(&object);
@@ -71,6 +87,7 @@ impl ApiServer {
             defaults::allocate_addresses(&mut object, self.addresses);
             self.addresses += 1;
         }
+        self.warn_of_names(ty, &object);
         if call.dry_run() {
             return Ok(Outcome::Value(201, object));
         }

@@ -63,17 +63,52 @@ impl ApiServer {
         let (group, plural) = named(&marked.value);
         let served: Vec<Arc<ResourceType>> =
             self.registry.all().filter(|t| t.group == group && t.plural == plural).cloned().collect();
-        if let Some(served) = served.first() {
-            let keys: Vec<Arc<str>> = self.store.collection(&served.storage_key).objects.keys().cloned().collect();
-            for key in keys {
-                self.remove_object(served, &key);
-            }
-            self.end_watches(&served.storage_key);
-            self.registry.remove(group, plural);
+        let Some(storage_key) = served.first().map(|t| t.storage_key.clone()) else {
+            self.remove_object(ty, key).ok_or_else(|| not_found(ty, key))?;
+            return Ok(Deletion::Stays(marked));
+        };
+        let mut object = marked.value.clone();
+        object["status"] = deletion_in_progress(&object["status"]);
+        self.store_object(ty, key, object);
+        for served in &served {
+            self.registry.insert(ResourceType { terminating: true, ..(**served).clone() });
         }
-        self.remove_object(ty, key).ok_or_else(|| not_found(ty, key))?;
+        let served = self.registry.all().find(|t| t.storage_key == storage_key).cloned();
+        let served = served.expect("the types were put in just now");
+        let keys: Vec<Arc<str>> = self.store.collection(&storage_key).objects.keys().cloned().collect();
+        for key in &keys {
+            let name = key.rsplit('/').next().unwrap_or_default();
+            self.delete_object(&served, key, name, &DeleteOptions::default(), now)?;
+        }
+        if keys.is_empty() {
+            self.finish_definition(&served);
+        }
         Ok(Deletion::Stays(marked))
     }
+
+    /// With its last object gone, a definition that is being deleted goes too, and the watches of its objects end.
+    pub(super) fn finish_definition(&mut self, served: &ResourceType) {
+        if !self.store.collection(&served.storage_key).objects.is_empty() {
+            return;
+        }
+        self.end_watches(&served.storage_key);
+        self.registry.remove(&served.group, &served.plural);
+        let definitions = self.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned();
+        let definitions = definitions.expect("definitions are built in");
+        self.remove_object(&definitions, &format!("{}.{}", served.plural, served.group));
+    }
+}
+
+/// The condition that says that objects are being deleted.
+fn deletion_in_progress(status: &Value) -> Value {
+    let mut status = status.clone();
+    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+        if condition["type"] == "Terminating" {
+            condition["reason"] = "InstanceDeletionInProgress".into();
+            condition["message"] = "CustomResource deletion is in progress".into();
+        }
+    }
+    status
 }
 
 /// Group and plural of what a definition defines.

@@ -14,7 +14,6 @@ use super::selector::{FieldSelector, LabelSelector};
 use super::server::{ApiServer, Call, Outcome};
 use super::status_reply::{Refusal, Refused, bad_request, expired, invalid_options};
 use super::store::Entry;
-use super::table;
 use crate::api::wire::Reply;
 
 /// Which objects of a collection are meant.
@@ -67,6 +66,7 @@ impl ApiServer {
                 format!("you requested PartialObjectMetadata, but the requested object is a list (*{list})"),
             ));
         }
+        super::watch::check_include(call)?;
         let page = self.page(call)?;
         Ok(Outcome::Reply(self.list_reply(call, &page)))
     }
@@ -200,7 +200,7 @@ impl ApiServer {
         if let Some(remaining) = page.remaining {
             meta["remainingItemCount"] = remaining.into();
         }
-        let table = table::render(call.ty(), &items, meta, call.now, super::watch::include_object(call));
+        let table = super::watch::table_of(call, &items, meta);
         let mut body = super::text::ordered(&table);
         body.push(b'\n');
         self.as_asked(call, 200, body)

@@ -267,7 +267,7 @@ pub(super) fn validate(object: &Value, ty: &ResourceType) -> Vec<Cause> {
     }
     out.extend(validate_maps(metadata));
     out.extend(validate_owners(metadata));
-    out.extend(validate_finalizers(metadata));
+    out.extend(validate_finalizers(metadata, ty.builtin));
     out
 }
 
@@ -355,7 +355,7 @@ fn owner_list(owners: &[Value]) -> String {
     format!("[{}]", owners.iter().map(one).collect::<Vec<_>>().join(","))
 }
 
-fn validate_finalizers(metadata: &Value) -> Vec<Cause> {
+fn validate_finalizers(metadata: &Value, qualified: bool) -> Vec<Cause> {
     let mut out = Vec::new();
     let mut orphan = false;
     let mut foreground = false;
@@ -369,6 +369,7 @@ fn validate_finalizers(metadata: &Value) -> Vec<Cause> {
                 "orphan" => orphan = true,
                 "foregroundDeletion" => foreground = true,
                 "kubernetes" => {}
+                _ if !qualified => {}
                 _ => out.push(Cause::invalid(
                     format!("metadata.finalizers[{i}]"),
                     finalizer,
@@ -394,7 +395,7 @@ pub(super) fn validate_update(object: &Value, old: &Value, ty: &ResourceType) ->
     let mut once = Vec::new();
     once.extend(validate_maps(new_meta));
     once.extend(validate_owners(new_meta));
-    once.extend(validate_finalizers(new_meta));
+    once.extend(validate_finalizers(new_meta, ty.builtin));
     if !old_meta["deletionTimestamp"].is_null() {
         let before = old_meta["finalizers"].as_array().cloned().unwrap_or_default();
         let added: Vec<String> = new_meta["finalizers"]

@@ -12,6 +12,7 @@ pub mod defaults;
 mod definitions;
 mod delete;
 pub mod discovery;
+mod events;
 mod json_path;
 mod list;
 mod metadata;

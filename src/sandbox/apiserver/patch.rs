@@ -29,10 +29,13 @@ impl ApiServer {
             _ => false,
         };
         if !known {
-            let strategic = if ty.builtin { "application/strategic-merge-patch+json, " } else { "" };
-            return Err(unsupported_media_type(&format!(
-                "application/json-patch+json, application/merge-patch+json, {strategic}application/apply-patch+yaml"
-            )));
+            if ty.builtin {
+                let refusal = Refusal::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+                return Err(refusal.with_details(json!({})));
+            }
+            return Err(unsupported_media_type(
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            ));
         }
         let checks = write_options(call, "PatchOptions")?;
         let Some(current) = self.store.get(&ty.storage_key, &call.place.key()).cloned() else {

@@ -160,6 +160,58 @@ impl ApiServer {
     }
 }
 
+/// Fields of a pod's status that Go writes also where nobody set them.
+pub(super) fn fill_status(object: &mut Value) {
+    let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let fill = |status: &mut serde_json::Map<String, Value>, list: &str, fields: &[(&str, Value)]| {
+        for element in status.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let Some(element) = element.as_object_mut() else { continue };
+            for (field, value) in fields {
+                element.entry(*field).or_insert_with(|| value.clone());
+            }
+        }
+    };
+    fill(status, "conditions", &[("lastProbeTime", Value::Null), ("lastTransitionTime", Value::Null)]);
+    let container = [
+        ("state", json!({})),
+        ("lastState", json!({})),
+        ("ready", json!(false)),
+        ("restartCount", json!(0)),
+        ("image", json!("")),
+        ("imageID", json!("")),
+    ];
+    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        fill(status, list, &container);
+        for element in status.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            for path in ["/state", "/lastState"] {
+                fill_times(element.pointer_mut(path));
+            }
+        }
+    }
+}
+
+/// A new pod with gates says why it is not scheduled.
+pub(super) fn note_gates(object: &mut Value, now: Time) {
+    if object["spec"]["schedulingGates"].as_array().is_some_and(|g| !g.is_empty()) {
+        object["status"]["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": now.seconds_text(),
+            "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }]);
+    }
+}
+
+/// Times of a container's state that nobody set are null.
+fn fill_times(state: Option<&mut Value>) {
+    let Some(state) = state.and_then(Value::as_object_mut) else { return };
+    for (kind, times) in [("terminated", &["startedAt", "finishedAt"][..]), ("running", &["startedAt"][..])] {
+        if let Some(kind) = state.get_mut(kind).and_then(Value::as_object_mut) {
+            for time in times {
+                kind.entry(*time).or_insert(Value::Null);
+            }
+        }
+    }
+}
+
 /// Sets a condition to true.
 fn set_condition(object: &mut Value, kind: &str, now: Time) {
     let condition = json!({

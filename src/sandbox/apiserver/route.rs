@@ -192,6 +192,8 @@ pub(super) enum View {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Form {
     pub view: View,
+    /// `meta.k8s.io/v1beta1` instead of `v1`, for tables.
+    pub beta: bool,
     pub yaml: bool,
     pub pretty: bool,
 }
@@ -205,7 +207,7 @@ pub(super) fn form(request: &Request, query: &Query, builtin: bool, watch: bool)
         Some("") | None => people && query.get("pretty").is_none(),
         Some(text) => text != "false" && text != "0",
     };
-    let mut form = Form { view: View::Object, yaml: false, pretty };
+    let mut form = Form { view: View::Object, beta: false, yaml: false, pretty };
     if request.accept.is_empty() || request.accept == "application/json" || request.accept == "*/*" {
         return Ok(form);
     }
@@ -231,7 +233,10 @@ pub(super) fn form(request: &Request, query: &Query, builtin: bool, watch: bool)
             _ => continue,
         };
         known = true;
-        let kind = parts.filter_map(|p| p.split_once('=')).find(|(k, _)| *k == "as").map(|(_, v)| v);
+        let named: Vec<(&str, &str)> = parts.filter_map(|p| p.split_once('=')).collect();
+        let parameter = |name: &str| named.iter().find(|(k, _)| *k == name).map(|(_, v)| *v);
+        let kind = parameter("as");
+        form.beta = parameter("v") == Some("v1beta1");
         form.view = match kind {
             None | Some("") => View::Object,
             Some("PartialObjectMetadata") => View::Metadata,
@@ -245,14 +250,14 @@ pub(super) fn form(request: &Request, query: &Query, builtin: bool, watch: bool)
     if protobuf && builtin {
         return Err(not_built("the encoding application/vnd.kubernetes.protobuf"));
     }
-    Err(not_acceptable(builtin && !known, watch))
+    Err(not_acceptable(builtin && !known, watch, known))
 }
 
 fn quality(clause: &str) -> f64 {
     clause.split(';').find_map(|p| p.trim().strip_prefix("q=")).and_then(|q| q.parse().ok()).unwrap_or(1.0)
 }
 
-fn not_acceptable(by_router: bool, watch: bool) -> Refused {
+fn not_acceptable(by_router: bool, watch: bool, known: bool) -> Refused {
     const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
     if by_router {
         let more = if watch { format!(", {STREAMS}") } else { String::new() };
@@ -263,7 +268,7 @@ fn not_acceptable(by_router: bool, watch: bool) -> Refused {
         )
         .with_details(serde_json::json!({}));
     }
-    let media = if watch { STREAMS } else { MEDIA };
+    let media = if watch && known { STREAMS } else { MEDIA };
     Refusal::new(406, "NotAcceptable", format!("only the following media types are accepted: {media}"))
 }
 

@@ -52,6 +52,8 @@ pub struct ApiServer {
     pub(super) next_watch: u64,
     /// Services that got an address so far.
     pub(super) addresses: u32,
+    /// Time of the request in work.
+    pub(super) now: Time,
     /// Warnings of the request in work.
     pub(super) warnings: Vec<String>,
 }
@@ -89,7 +91,8 @@ pub(super) enum Outcome {
 }
 
 impl ApiServer {
-    /// A server with the built-in types, the namespaces that every cluster has, and nothing else.
+    /// A server with the built-in types, the namespaces that every cluster has with their service accounts, and nothing
+    /// else.
     pub fn new(options: Options) -> Self {
         let mut server = Self {
             registry: Registry::new(),
@@ -101,16 +104,22 @@ impl ApiServer {
             lines: Vec::new(),
             next_watch: 1,
             addresses: 0,
+            now: Time(0),
             warnings: Vec::new(),
             options,
         };
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string();
-            let request =
-                Request::new(Method::Post, "/api/v1/namespaces", "application/json", Arc::from(body.into_bytes()));
-            server.handle(&request, Time(0));
+            server.made("/api/v1/namespaces", "Namespace", name);
+            // As in a cluster that has been up for a moment: pods are not admitted without it.
+            server.made(&format!("/api/v1/namespaces/{name}/serviceaccounts"), "ServiceAccount", "default");
         }
         server
+    }
+
+    /// Makes an object that every cluster has.
+    fn made(&mut self, target: &str, kind: &str, name: &str) {
+        let body = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}).to_string();
+        self.handle(&Request::new(Method::Post, target, "application/json", Arc::from(body.into_bytes())), Time(0));
     }
 
     /// Name of the cluster.
@@ -151,6 +160,7 @@ impl ApiServer {
         let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
         let query = Query::parse(query);
         self.warnings.clear();
+        self.now = now;
         let target = match route::target(&self.registry, path) {
             Ok(target) => target,
             Err(refusal) => return Answer::Reply(refusal.into_reply()),
@@ -159,6 +169,9 @@ impl ApiServer {
         let watch = place.watch || (place.name.is_empty() && query.flag("watch").unwrap_or(false));
         let form = match route::form(request, &query, place.ty.builtin, watch && request.method == Method::Get) {
             Ok(form) => form,
+            Err(refusal) if request.accept.starts_with("application/yaml") => {
+                return Answer::Reply(in_yaml(refusal.into_reply()));
+            }
             Err(refusal) => return Answer::Reply(refusal.into_reply()),
         };
         let call = Call { place: &place, query: &query, request, form, now };
@@ -247,6 +260,7 @@ impl ApiServer {
     /// One object, or its status.
     fn read(&self, call: &Call) -> Result<Outcome, Refused> {
         self.check_not_too_new(call.query.text("resourceVersion"))?;
+        super::watch::check_include(call)?;
         let place = call.place;
         let entry = self.store.get(&place.ty.storage_key, &place.key());
         entry.cloned().map(|e| Outcome::Entry(200, e)).ok_or_else(|| not_found(&place.ty, &place.name))
@@ -310,8 +324,8 @@ impl ApiServer {
     pub(super) fn publish(&mut self, change: &Arc<Change>, ty: &ResourceType) {
         let Some(ids) = self.watchers.get(&ty.storage_key) else { return };
         for id in ids {
-            if let Some(watch) = self.watches.get(id)
-                && let Some(line) = watch.line(change)
+            if let Some(watch) = self.watches.get_mut(id)
+                && let Some(line) = watch.line(change, self.now)
             {
                 self.lines.push((*id, Line::Event(line)));
             }

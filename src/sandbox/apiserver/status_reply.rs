@@ -90,7 +90,9 @@ fn details(group: &str, kind: &str, name: &str) -> Map<String, Value> {
     if !group.is_empty() {
         map.insert("group".into(), group.into());
     }
-    map.insert("kind".into(), kind.into());
+    if !kind.is_empty() {
+        map.insert("kind".into(), kind.into());
+    }
     map
 }
 

@@ -58,7 +58,22 @@ impl Serialize for Ordered<'_> {
 }
 
 fn written(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("a JSON value with text keys can always be written")
+    let text = serde_json::to_vec(value).expect("a JSON value with text keys can always be written");
+    if text.iter().any(|b| matches!(b, b'<' | b'>' | b'&')) { escaped(&text) } else { text }
+}
+
+/// Go's encoder escapes what would have a meaning in HTML. In JSON such characters stand within texts only.
+fn escaped(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + 16);
+    for byte in text {
+        match byte {
+            b'<' => out.extend(b"\\u003c"),
+            b'>' => out.extend(b"\\u003e"),
+            b'&' => out.extend(b"\\u0026"),
+            other => out.push(*other),
+        }
+    }
+    out
 }
 
 /// An object of a built-in kind, or a `Status`.

@@ -59,7 +59,12 @@ impl ApiServer {
         let old = super::watch::in_version(&current.value, &ty);
         let status_only = call.place.subresource == "status";
         carry_over(&ty, &mut object, &old, &call.place.subresource);
-        defaults::apply(&ty, &mut object, Some(&old));
+        if ty.builtin && ty.plural == "pods" {
+            super::pods::fill_status(&mut object);
+        }
+        if call.place.subresource != "finalize" {
+            defaults::apply(&ty, &mut object, Some(&old));
+        }
         if is_definition(&ty) && !status_only {
             crd::fill(&mut object);
             crd::note_storage(&mut object);
@@ -76,6 +81,7 @@ impl ApiServer {
         if object == *old {
             return Ok(Outcome::Entry(200, current));
         }
+        self.warn_of_names(&ty, &object);
         if call.dry_run() {
             return Ok(Outcome::Value(200, object));
         }

@@ -144,10 +144,11 @@ impl Schema {
             let detail = place.body(&format!("should be at least {min} chars long"));
             out.push(Cause::invalid(&place.field, &json!(text), detail));
         }
-        // A pattern is not looked at in text that is too long already: recorded, one cause only.
-        let too_long = self.limits.max_length.is_some_and(|max| length > max);
+        // A pattern is not looked at in text that has the wrong length already: recorded, one cause only.
+        let wrong_length = self.limits.max_length.is_some_and(|max| length > max)
+            || self.limits.min_length.is_some_and(|min| length < min);
         if let Some(pattern) = &self.pattern
-            && !too_long
+            && !wrong_length
             && pattern.regex.as_ref().is_some_and(|r| !r.is_match(text))
         {
             let detail = place.body(&format!("should match '{}'", pattern.text));

@@ -12,7 +12,7 @@ use super::list::Selectors;
 use super::registry::ResourceType;
 use super::route::View;
 use super::server::{ApiServer, Call, Outcome};
-use super::status_reply::{Refused, expired, invalid_options, not_built, unclassified};
+use super::status_reply::{Refused, bad_request, expired, invalid_options, unclassified};
 use super::store::{Change, What, event_line, written};
 use super::table::{self, IncludeObject};
 use super::{Answer, Line, WatchId, text};
@@ -35,6 +35,10 @@ pub(super) struct Watch {
     bookmarks: bool,
     /// Changes up to this version are not told.
     from: u64,
+    /// What rows of a table carry; unused in other forms.
+    include: IncludeObject,
+    /// Whether a table has gone out already: only the first has its columns.
+    columns_sent: bool,
     opened: Time,
     ends: Time,
 }
@@ -46,7 +50,7 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 impl Watch {
     /// The event that this watch gets of a change, if any.
-    pub(super) fn line(&self, change: &Arc<Change>) -> Option<Arc<[u8]>> {
+    pub(super) fn line(&mut self, change: &Arc<Change>, now: Time) -> Option<Arc<[u8]>> {
         if change.version <= self.from || !change.key.starts_with(&self.prefix) {
             return None;
         }
@@ -59,16 +63,26 @@ impl Watch {
             (true, false) => What::Deleted,
         };
         if what == What::Deleted && change.what != What::Deleted {
-            return Some(self.written(what, &change.left()));
+            return Some(self.written(what, &change.left(), now));
         }
         if self.view == View::Object && self.ty.storage_api_version == self.ty.api_version() {
             return Some(change.line(what).clone());
         }
-        Some(self.written(what, &change.new.value))
+        Some(self.written(what, &change.new.value, now))
     }
 
-    fn written(&self, what: What, object: &Value) -> Arc<[u8]> {
+    fn written(&mut self, what: What, object: &Value, now: Time) -> Arc<[u8]> {
         let body = match self.view {
+            View::Table => {
+                let object = in_version(object, &self.ty);
+                let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
+                let mut table = table::render(&self.ty, &[&object], meta, now, self.include);
+                if self.columns_sent {
+                    table["columnDefinitions"] = Value::Null;
+                }
+                self.columns_sent = true;
+                text::ordered(&table)
+            }
             View::Object => written(&in_version(object, &self.ty), self.ty.builtin),
             _ => metadata_text_of_kind(object),
         };
@@ -100,9 +114,6 @@ impl ApiServer {
             selectors.fields =
                 super::selector::FieldSelector::parse(&only, call.ty()).expect("every type can be selected by name");
         }
-        if call.form.view == View::Table {
-            return Err(not_built("a Table in a watch"));
-        }
         let asked = call.query.text("resourceVersion");
         let start: Option<u64> = match asked {
             None | Some("0") => None,
@@ -120,6 +131,8 @@ impl ApiServer {
             view: if call.form.view == View::MetadataList { View::Metadata } else { call.form.view },
             bookmarks: call.query.flag("allowWatchBookmarks").unwrap_or(false),
             from: 0,
+            include: include_object(call),
+            columns_sent: false,
             opened: call.now,
             ends,
         };
@@ -132,14 +145,14 @@ impl ApiServer {
         };
         let newest = self.store.version();
         if state {
-            self.send_state(id, &watch);
+            self.send_state(id, &mut watch, call.now);
             watch.from = newest;
             if watch.bookmarks {
                 self.lines.push((id, Line::Event(watch.bookmark(newest, true))));
             }
         } else {
             watch.from = start.unwrap_or(newest);
-            if let Err(refusal) = self.send_history(id, &watch) {
+            if let Err(refusal) = self.send_history(id, &mut watch, call.now) {
                 let status = text::ordered(&refusal.status());
                 self.lines.push((id, Line::Event(event_line("ERROR", &status))));
                 self.lines.push((id, Line::End));
@@ -150,19 +163,23 @@ impl ApiServer {
         Ok(Outcome::Answer(Answer::Watch(id)))
     }
 
-    fn send_state(&mut self, id: WatchId, watch: &Watch) {
+    fn send_state(&mut self, id: WatchId, watch: &mut Watch, now: Time) {
         let collection = self.store.collection(&watch.ty.storage_key);
         let plain = watch.view == View::Object && watch.ty.storage_api_version == watch.ty.api_version();
-        for (_, entry) in collection.range(&watch.prefix, &watch.prefix) {
+        let prefix = watch.prefix.clone();
+        for (_, entry) in collection.range(&prefix, &prefix) {
             if watch.selectors.matches(&entry.value) {
-                let line =
-                    if plain { event_line("ADDED", entry.text()) } else { watch.written(What::Added, &entry.value) };
+                let line = if plain {
+                    event_line("ADDED", entry.text())
+                } else {
+                    watch.written(What::Added, &entry.value, now)
+                };
                 self.lines.push((id, Line::Event(line)));
             }
         }
     }
 
-    fn send_history(&mut self, id: WatchId, watch: &Watch) -> Result<(), Refused> {
+    fn send_history(&mut self, id: WatchId, watch: &mut Watch, now: Time) -> Result<(), Refused> {
         let collection = self.store.collection(&watch.ty.storage_key);
         if watch.from < collection.floor {
             let (from, floor) = (watch.from, collection.floor);
@@ -170,7 +187,7 @@ impl ApiServer {
         }
         let start = collection.changes.partition_point(|c| c.version <= watch.from);
         for change in collection.changes.range(start..) {
-            if let Some(line) = watch.line(change) {
+            if let Some(line) = watch.line(change, now) {
                 self.lines.push((id, Line::Event(line)));
             }
         }
@@ -287,8 +304,11 @@ pub(super) fn in_version<'a>(object: &'a Value, ty: &ResourceType) -> Cow<'a, Va
     if object["apiVersion"] == version.as_str() {
         return Cow::Borrowed(object);
     }
-    let mut object = object.clone();
-    object["apiVersion"] = version.into();
+    let mut object = super::events::in_api_version(object.clone(), &version);
+    if let Some(schema) = &ty.schema {
+        schema.prune(&mut object);
+        schema.default(&mut object);
+    }
     Cow::Owned(object)
 }
 
@@ -304,7 +324,34 @@ pub(super) fn in_view(object: &Value, call: &Call) -> Vec<u8> {
     }
     let object = in_version(object, call.ty());
     let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
-    text::ordered(&table::render(call.ty(), &[&object], meta, call.now, include_object(call)))
+    text::ordered(&table_of(call, &[&object], meta))
+}
+
+/// A table in the version that was asked for.
+pub(super) fn table_of(call: &Call, items: &[&Value], meta: Value) -> Value {
+    let mut table = table::render(call.ty(), items, meta, call.now, include_object(call));
+    if call.form.beta {
+        table["apiVersion"] = "meta.k8s.io/v1beta1".into();
+        for row in table.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
+            if row["object"]["apiVersion"] == "meta.k8s.io/v1" {
+                row["object"]["apiVersion"] = "meta.k8s.io/v1beta1".into();
+            }
+        }
+    }
+    table
+}
+
+/// Refuses an `includeObject` that no table knows.
+pub(super) fn check_include(call: &Call) -> Result<(), Refused> {
+    match call.query.text("includeObject") {
+        Some(text) if call.form.view == View::Table && IncludeObject::parse(text).is_none() => {
+            Err(bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: \"{text}\": must be 'Metadata', \
+                 'Object', 'None', or empty"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn metadata_text_of_kind(object: &Value) -> Vec<u8> {
@@ -315,5 +362,5 @@ fn metadata_text_of_kind(object: &Value) -> Vec<u8> {
 
 /// An item of a `PartialObjectMetadataList`.
 pub(super) fn metadata_text(object: &Value) -> Vec<u8> {
-    text::item(&json!({"metadata": object["metadata"]}))
+    metadata_text_of_kind(object)
 }

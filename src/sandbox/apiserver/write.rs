@@ -10,11 +10,13 @@ use super::cause::Cause;
 use super::crd;
 use super::defaults;
 use super::definitions::is_definition;
+use super::events;
 use super::metadata;
 use super::registry::ResourceType;
 use super::server::{ApiServer, Call};
 use super::status_reply::{Refused, bad_request, forbidden, invalid_object, invalid_options, not_found, unclassified};
 use super::store::Entry;
+use super::validate::scale_fields;
 
 /// What happens on fields that a type does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +46,12 @@ pub(super) fn write_options(call: &Call, kind: &str) -> Result<FieldChecks, Refu
             FieldChecks::Ignore
         }
     };
+    let manager = call.query.get("fieldManager").unwrap_or_default();
+    if let Some((at, c)) = manager.chars().enumerate().find(|(_, c)| c.is_control()) {
+        let shown = manager.replace(c, &format!("\\x{:02x}", c as u32));
+        let message = format!("Invalid value: \"{shown}\": invalid character U+{:04X} (at position {at})", c as u32);
+        causes.push(Cause { reason: "FieldValueInvalid", message, field: "fieldManager".to_owned() });
+    }
     if causes.is_empty() { Ok(checks) } else { Err(invalid_options(kind, &causes)) }
 }
 
@@ -55,6 +63,7 @@ impl ApiServer {
         self.check_type(call, &mut value)?;
         let mut wrong: Vec<String> = duplicates.iter().map(|d| format!("duplicate field \"{d}\"")).collect();
         let unknown = self.cleaned(ty, &mut value)?;
+        self.warn_of_owners(&mut value);
         wrong.extend(unknown.iter().map(|f| format!("unknown field \"{f}\"")));
         if !wrong.is_empty() {
             match checks {
@@ -71,6 +80,69 @@ impl ApiServer {
             }
         }
         Ok(value)
+    }
+
+    /// Owners that stand there twice count once.
+    fn warn_of_owners(&mut self, value: &mut Value) {
+        let Some(owners) = value.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut) else { return };
+        let mut seen: Vec<Value> = Vec::new();
+        let mut twice: Vec<String> = Vec::new();
+        owners.retain(|owner| {
+            let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
+            if seen.iter().any(|s| s["uid"] == uid.as_str()) && !twice.contains(&uid) {
+                twice.push(uid);
+            }
+            let new = !seen.contains(owner);
+            if new {
+                seen.push(owner.clone());
+            }
+            new
+        });
+        if !twice.is_empty() {
+            self.warnings.push(format!(
+                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
+                 may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+                twice.join(", ")
+            ));
+        }
+    }
+
+    /// What the real server warns of before it stores an object.
+    pub(super) fn warn_of_names(&mut self, ty: &ResourceType, object: &Value) {
+        if ty.builtin && ty.plural == "pods" {
+            let name = metadata::text(object, "name");
+            let mut wrong = Vec::new();
+            if name.len() > 63 {
+                wrong.push("must be no more than 63 characters");
+            }
+            if name.contains('.') {
+                wrong.push("must not contain dots");
+            }
+            if !wrong.is_empty() {
+                self.warnings.push(format!(
+                    "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS \
+                     label is recommended: [{}]",
+                    wrong.join(" ")
+                ));
+            }
+        }
+        if ty.builtin && ty.plural == "endpoints" {
+            self.warnings
+                .push("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned());
+        }
+        if is_definition(ty) && crd::types(object).iter().any(|t| t.schema.as_ref().is_some_and(|s| s.has_rules)) {
+            self.warnings.push("x-kubernetes-validations: evaluating CEL is not supported by the sandbox".to_owned());
+        }
+        if !ty.builtin {
+            for name in object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                if !name.contains('/') && !["orphan", "foregroundDeletion"].contains(&name) {
+                    self.warnings.push(format!(
+                        "metadata.finalizers: \"{name}\": prefer a domain-qualified finalizer name to avoid accidental \
+                         conflicts with other finalizer writers"
+                    ));
+                }
+            }
+        }
     }
 
     /// Unknown fields away, defaults in. Returns the paths of unknown fields.
@@ -99,6 +171,11 @@ impl ApiServer {
             let kind = if kind.is_empty() { ty.kind.clone() } else { kind };
             let version = if version.is_empty() { expected.clone() } else { version };
             if kind != ty.kind || version != expected {
+                if is_definition(ty) && kind == ty.kind {
+                    return Err(bad_request(format!(
+                        "the API version in the data ({version}) does not match the expected API version ({expected})"
+                    )));
+                }
                 let short = version.rsplit('/').next().unwrap_or_default();
                 let why = if self.registry.find_kind(&version, &kind).is_none() {
                     format!(
@@ -202,16 +279,24 @@ impl ApiServer {
             causes.extend(crd::validate(object, old));
         }
         if ty.builtin {
-            causes.extend(defaults::validate(ty, object, old));
+            let found = defaults::validate(ty, object, old);
+            if old.is_some() && ty.plural == "nodes" {
+                // The real server looks at a node twice when it changes, and says twice what is wrong.
+                causes.extend(found.clone());
+            }
+            causes.extend(found);
         }
         if let Some(schema) = &ty.schema {
             let mut found =
                 if status_only { schema.validate_status(object, old) } else { schema.validate(object, old) };
-            let blocked = causes.iter().any(Cause::blocks_rules) && schema.has_rules;
+            let blocked = schema.has_rules && causes.iter().chain(&found).any(Cause::blocks_rules);
             if blocked && !found.iter().any(|c| c.field == "<nil>" && c.message.contains(RULES_NOT_CHECKED)) {
                 found.push(Cause::invalid("<nil>", &Value::Null, RULES_NOT_CHECKED));
             }
             causes.extend(found);
+            if let Some(scale) = ty.scale.as_ref().filter(|_| !ty.builtin) {
+                causes.extend(scale_fields(scale, object, status_only));
+            }
         }
         causes
     }
@@ -222,13 +307,15 @@ impl ApiServer {
             return Ok(());
         }
         let kind = object["kind"].as_str().unwrap_or(&ty.kind);
-        Err(invalid_object(&ty.group, kind, metadata::text(object, "name"), causes))
+        // Messages speak of the form in which an object is kept: Events are of the core group.
+        let group = if ty.builtin && kind == "Event" { "" } else { &ty.group };
+        Err(invalid_object(group, kind, metadata::text(object, "name"), causes))
     }
 
     /// Stores an object and tells the watchers. `object` carries the served apiVersion.
     pub(super) fn store_object(&mut self, ty: &ResourceType, key: &str, mut object: Value) -> Arc<Entry> {
         if object["apiVersion"] != ty.storage_api_version.as_str() {
-            object["apiVersion"] = ty.storage_api_version.as_str().into();
+            object = events::in_api_version(object, &ty.storage_api_version);
         }
         let change = self.store.put(&ty.storage_key, key, object, ty.builtin);
         self.publish(&change, ty);
@@ -239,6 +326,9 @@ impl ApiServer {
     pub(super) fn remove_object(&mut self, ty: &ResourceType, key: &str) -> Option<Arc<Entry>> {
         let change = self.store.remove(&ty.storage_key, key)?;
         self.publish(&change, ty);
+        if ty.terminating {
+            self.finish_definition(ty);
+        }
         Some(change.new.clone())
     }
 

@@ -206,8 +206,6 @@ impl Logs for OneLog {
 #[tokio::test]
 async fn a_log_is_followed_until_its_end() {
     let server = server();
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    post(&server, "/api/v1/namespaces/default/serviceaccounts", &account);
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     post(&server, "/api/v1/namespaces/default/pods", &pod);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::compare::{Bound, Findings, without_managed_fields};
 use crate::recording::{Case, Exchange};
-use crate::scope;
+use crate::scope::{self, Known};
 
 /// What the comparison of a case says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,7 +31,7 @@ pub enum Verdict {
 /// The clock stands still during a case; it goes on at the end, for bookmarks and time-outs.
 const NOW: Time = Time(1_764_000_000_000);
 /// How far it goes on: no watch that the recording's server ended lasted longer.
-const LONGEST: Duration = Duration::from_secs(20);
+const LONGEST: Duration = Duration::from_secs(4);
 
 /// What the server says of what it does not have.
 const NOT_SUPPORTED: &str = "is not supported by the sandbox";
@@ -50,7 +50,6 @@ pub(crate) fn base_server(definitions: &[Value]) -> Result<ApiServer> {
     for definition in definitions {
         post(&mut server, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)?;
     }
-    make_account(&mut server, "default")?;
     Ok(server)
 }
 
@@ -102,14 +101,14 @@ pub(crate) fn case(base: &ApiServer, topic: &str, case: &Case) -> Verdict {
         if exchange.note.contains("and the restart") || exchange.note.contains("and restart") {
             replay.server.compact(replay.server.version());
         }
-        if let Err(reason) = replay.exchange(number, exchange) {
+        if let Err(reason) = replay.exchange(topic, &case.id, number, exchange) {
             if replay.findings.differences.is_empty() {
                 return Verdict::NotYet(reason);
             }
             break;
         }
     }
-    replay.finish();
+    replay.finish(topic, &case.id);
     let Findings { differences, explained } = replay.findings;
     if !differences.is_empty() {
         Verdict::Different(differences)
@@ -129,7 +128,7 @@ fn described(answer: &Answer) -> String {
 
 impl<'a> Replay<'a> {
     /// One exchange; the error says why the case cannot go on.
-    fn exchange(&mut self, number: usize, exchange: &'a Exchange) -> Result<(), String> {
+    fn exchange(&mut self, topic: &str, case: &str, number: usize, exchange: &'a Exchange) -> Result<(), String> {
         let (method, path, headers) = (exchange.method(), exchange.path(), exchange.headers());
         if let Some(reason) = scope::not_askable(&method, &headers) {
             self.findings.explain(reason);
@@ -172,6 +171,19 @@ impl<'a> Replay<'a> {
             Answer::Watch(id) => self.open.push(Open { id, number, exchange }),
             Answer::Proxy(_) => return Err("what stands behind a Service is not part of the server".into()),
             Answer::Log(_) => return Err("logs are not part of the server".into()),
+        }
+        if self.findings.differences.len() > before {
+            match scope::known(topic, case, number) {
+                Some(Known::Explained(reason)) => {
+                    self.findings.differences.truncate(before);
+                    self.findings.explain(reason);
+                }
+                Some(Known::NotYet(reason)) => {
+                    self.findings.differences.truncate(before);
+                    return Err(reason.to_owned());
+                }
+                None => {}
+            }
         }
         for difference in &mut self.findings.differences[before..] {
             *difference = format!("{number} {} {path}: {difference}", method.as_str());
@@ -292,7 +304,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Time goes on; then the watches are compared.
-    fn finish(&mut self) {
+    fn finish(&mut self, topic: &str, case: &str) {
         let until = NOW + LONGEST;
         while let Some(next) = self.server.next_tick().filter(|t| *t <= until) {
             self.server.tick(next);
@@ -301,6 +313,12 @@ impl<'a> Replay<'a> {
         for open in std::mem::take(&mut self.open) {
             let before = self.findings.differences.len();
             self.stream(&open);
+            if self.findings.differences.len() > before
+                && let Some(Known::Explained(reason)) = scope::known(topic, case, open.number)
+            {
+                self.findings.differences.truncate(before);
+                self.findings.explain(reason);
+            }
             for difference in &mut self.findings.differences[before..] {
                 *difference = format!("{} watch {}: {difference}", open.number, open.exchange.path());
             }

@@ -24,6 +24,46 @@ pub(crate) fn not_askable(method: &str, headers: &std::collections::BTreeMap<Str
     None
 }
 
+/// What is known of a difference.
+pub(crate) enum Known {
+    /// It is meant to be so, or says nothing.
+    Explained(&'static str),
+    /// It shows something that the sandbox does not have; the case ends there.
+    NotYet(&'static str),
+}
+
+const CEL: &str = "rules in CEL are not evaluated; a warning says so when such a definition is made";
+const FIELDS: &str =
+    "fields of built-in kinds are not checked against their Go types: unknown ones stay, wrong ones pass";
+const GROUPS: &str = "discovery and OpenAPI show what the sandbox has, which is less";
+pub(crate) const GO: &str = "the text shows insides of the real server's program";
+
+/// Whether a difference at one exchange is known, and why it is there.
+pub(crate) fn known(topic: &str, case: &str, number: usize) -> Option<Known> {
+    use Known::{Explained, NotYet};
+    Some(match (topic, case, number) {
+        ("crud", "generate-name", 5) => Explained("a random suffix was recorded as it was"),
+        ("crud", "type-meta-errors", 2) => Explained("which of two mistakes of a foreign body is named first"),
+        ("crud", "field-validation-update", 2 | 3 | 9) => Explained(MANAGED_FIELDS),
+        ("crud", "field-validation", 0..=11) | ("crud", "bad-bodies", 12 | 16) => NotYet(FIELDS),
+        ("defaults", "lease", 5 | 6) | ("defaults", "configmap-secret", 9) => NotYet(FIELDS),
+        ("watch", "errors-cr", 10) => Explained("how far back the history reaches: here to the first write"),
+        ("defaults", "pod-immutable", 19) => NotYet("addresses in the status of pods are not checked"),
+        ("defaults", "job", 4) => Explained(GO),
+        ("defaults", "node-namespace", 8) => Explained("the version of a namespace that the server made itself"),
+        ("defaults", "other-kinds", 14) => NotYet("HorizontalPodAutoscaler is kept without its defaults"),
+        ("defaults", "workloads", 15) => NotYet("the deprecated generation annotation of DaemonSets"),
+        ("crd", "crd-errors", 5) | ("crd", "validation", _) | ("crd", "rayjob-validation", 7) => NotYet(CEL),
+        ("crd", "lifecycle", 6) => Explained("a new type is served at once, not after a while of 429"),
+        ("discovery", "version-health", 0) | ("wire", "raw-text", 9) => {
+            Explained("the version says what the server is, and the recorded one carries a build's placeholder")
+        }
+        ("discovery", _, _) => NotYet(GROUPS),
+        ("wire", "numbers", 4 | 9) => Explained("numbers beyond 64 bits are written and refused in other words"),
+        _ => return None,
+    })
+}
+
 /// `managedFields` in a recorded answer.
 pub(crate) const MANAGED_FIELDS: &str = "metadata.managedFields is accepted and not kept: nothing here reads it";
 /// Protobuf where JSON would also do.
@@ -32,3 +72,5 @@ pub(crate) const PROTOBUF: &str = "JSON is answered where protobuf and JSON are 
 pub(crate) const FIELD_ORDER: &str = "below metadata, fields of built-in kinds come in the order of their names";
 /// Large documents.
 pub(crate) const SIZE_ONLY: &str = "only the size of the recorded answer is known";
+/// Columns of tables.
+pub(crate) const DESCRIPTIONS: &str = "columns of tables come without the long descriptions of the Go types";

@@ -39,6 +39,7 @@ pub fn apply(ty: &ResourceType, object: &mut Value, old: Option<&Value>) {
             object["status"] =
                 json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
         }
+        ("coordination.k8s.io", "Lease") => default(object, "spec", json!({})),
         ("networking.k8s.io", "Ingress") if old.is_none() => object["status"] = json!({"loadBalancer": {}}),
         ("", "ResourceQuota") if old.is_none() => object["status"] = json!({}),
         _ => {}

@@ -31,6 +31,7 @@ pub(super) fn fill(pod: &mut Value, old: Option<&Value>) {
                 default(part(pod, "spec"), key, value.clone());
             }
         }
+        tolerate_outages(part(pod, "spec"));
     }
 }
 
@@ -119,6 +120,18 @@ fn admit(spec: &mut Value, uid: &str) {
     if spec["automountServiceAccountToken"] != false {
         mount_token(spec, uid);
     }
+    tolerate_outages(spec);
+    let priority = match text(&spec["priorityClassName"]) {
+        "system-node-critical" => 2_000_001_000,
+        "system-cluster-critical" => 2_000_000_000,
+        _ => 0,
+    };
+    default(spec, "priority", json!(priority));
+    default(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
+}
+
+/// DefaultTolerationSeconds, which also looks at changes.
+fn tolerate_outages(spec: &mut Value) {
     let mut tolerations: Vec<Value> = list(&spec["tolerations"]).cloned().collect();
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = tolerations.iter().any(|t| {
@@ -130,13 +143,6 @@ fn admit(spec: &mut Value, uid: &str) {
         }
     }
     spec["tolerations"] = Value::Array(tolerations);
-    let priority = match text(&spec["priorityClassName"]) {
-        "system-node-critical" => 2_000_001_000,
-        "system-cluster-critical" => 2_000_000_000,
-        _ => 0,
-    };
-    default(spec, "priority", json!(priority));
-    default(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
 }
 
 /// Where a pod finds the token of its ServiceAccount. The suffix of the volume's name follows from the UID.

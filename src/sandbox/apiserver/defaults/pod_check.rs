@@ -122,6 +122,9 @@ fn check_resources(resources: &Value, at: &str, out: &mut Vec<Cause>) {
 /// What may change in a Pod once it is there. The real server adds a comparison of the two specs; this one does not.
 fn changes(spec: &Value, old: &Value) -> Vec<Cause> {
     let mut out = Vec::new();
+    if list(&spec["containers"]).count() != list(&old["containers"]).count() {
+        return vec![Cause::forbidden("spec.containers", "pod updates may not add or remove containers")];
+    }
     if let Some(before) = old["activeDeadlineSeconds"].as_i64() {
         match spec["activeDeadlineSeconds"].as_i64() {
             Some(now) if now > before => {
@@ -137,14 +140,16 @@ fn changes(spec: &Value, old: &Value) -> Vec<Cause> {
     }
     let kept = list(&old["tolerations"]).all(|t| list(&spec["tolerations"]).any(|n| n == t));
     let gates_gone = list(&spec["schedulingGates"]).all(|g| list(&old["schedulingGates"]).any(|o| o == g));
-    if !kept || !gates_gone || rest(spec) != rest(old) {
+    let gated = list(&old["schedulingGates"]).next().is_some();
+    let unbounded = old["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0);
+    if !kept || !gates_gone || rest(spec, gated, unbounded) != rest(old, gated, unbounded) {
         out.push(Cause::forbidden("spec", POD_CHANGES));
     }
     out
 }
 
-/// The part of a spec that stays as it is.
-fn rest(spec: &Value) -> Value {
+/// The part of a spec that stays as it is. A gated pod may still be told where to run, and a grace below zero corrected.
+fn rest(spec: &Value, gated: bool, unbounded: bool) -> Value {
     let mut spec = spec.clone();
     for key in ["containers", "initContainers"] {
         for container in spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -152,8 +157,14 @@ fn rest(spec: &Value) -> Value {
         }
     }
     if let Some(map) = spec.as_object_mut() {
-        for key in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"] {
+        for key in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
             map.remove(key);
+        }
+        if gated {
+            map.remove("nodeSelector");
+        }
+        if unbounded {
+            map.remove("terminationGracePeriodSeconds");
         }
     }
     spec

@@ -1,0 +1,17 @@
+//! The sandbox's API server answers as a recorded real one.
+
+use std::io::Write;
+
+#[test]
+fn no_answer_differs_and_at_least_half_of_all_cases_are_supported() {
+    let dir = conformance::shared().join("kube-api");
+    if !dir.join("index.json").is_file() {
+        let line = format!("skipped: no recordings at {}; set RAYFLEET_SHARED\n", dir.display());
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        return;
+    }
+    let report = conformance::run(&dir, &conformance::Choice::default()).unwrap();
+    let [equal, explained, different, not_yet] = report.counts();
+    assert_eq!(different, 0, "{}", report.summary());
+    assert!(equal + explained >= not_yet, "{}", report.summary());
+}
