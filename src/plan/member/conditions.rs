@@ -61,8 +61,9 @@ fn judge(tables: Option<&Tables>, refused: Option<&str>) -> Option<Vec<Found>> {
     let volcano = [Kind::Queue, Kind::PodGroup];
     let failing = |kinds: &[Kind]| kinds.iter().find_map(|kind| tables.table(*kind).silent.clone());
     let listed = |kinds: &[Kind]| kinds.iter().all(|kind| tables.table(*kind).listed.is_some());
-    let silent = failing(&core);
-    if silent.is_none() && !listed(&core) {
+    let unserved = |kinds: &[Kind]| kinds.iter().copied().find(|kind| tables.table(*kind).unserved.is_some());
+    let silent = failing(&core).filter(|_| unserved(&core).is_none());
+    if unserved(&core).is_none() && silent.is_none() && !listed(&core) {
         return None;
     }
     let reachable: Found = match &silent {
@@ -77,14 +78,70 @@ fn judge(tables: Option<&Tables>, refused: Option<&str>) -> Option<Vec<Found>> {
         (None, Some(_)) => ("CredentialsValid", "Unknown", "Silent", "it does not answer".to_owned()),
         (None, None) => ("CredentialsValid", "True", "Accepted", "its API server takes them".to_owned()),
     };
-    let volcano: Found = match (failing(&volcano), listed(&volcano)) {
-        (Some((_, error)), _) => ("VolcanoReady", "False", "NotServed", error),
-        (None, false) => ("VolcanoReady", "Unknown", "NotListed", "Queue and PodGroup were not listed yet".to_owned()),
-        (None, true) => ("VolcanoReady", "True", "Served", "Queue and PodGroup are served".to_owned()),
+    let volcano: Found = match (unserved(&volcano), failing(&volcano), listed(&volcano)) {
+        (Some(kind), ..) => ("VolcanoReady", "False", "NotServed", format!("{kind} is not served there")),
+        (None, Some((_, error)), _) => ("VolcanoReady", "False", "Silent", error),
+        (None, None, false) => ("VolcanoReady", "Unknown", "NotListed", "Queue and PodGroup were not listed yet".to_owned()),
+        (None, None, true) => ("VolcanoReady", "True", "Served", "Queue and PodGroup are served".to_owned()),
     };
     let ready: Found = match [&reachable, &credentials, &volcano].into_iter().find(|c| c.1 != "True") {
         Some((kind, _, reason, message)) => ("Ready", "False", reason, format!("{kind}: {message}")),
+        None if unserved(&core).is_some() => {
+            let kind = unserved(&core).map_or_else(String::new, |kind| kind.to_string());
+            ("Ready", "False", "KindNotServed", format!("{kind} is not served there: its CRD is missing"))
+        }
         None => ("Ready", "True", "Ready", "gangs can be placed here".to_owned()),
     };
     Some(vec![ready, reachable, volcano, credentials])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Version;
+    use crate::row::TableChange;
+
+    fn listed(kinds: &[Kind]) -> Tables {
+        let mut tables = Tables::default();
+        for kind in kinds {
+            let change = TableChange::Reset { rows: vec![], quarantined: vec![], version: Version(1), begun: Time(0) };
+            tables.apply(*kind, change, Time(0));
+        }
+        tables
+    }
+
+    fn of(tables: &Tables, kind: &str) -> Option<(&'static str, &'static str)> {
+        judge(Some(tables), None)?.into_iter().find(|c| c.0 == kind).map(|c| (c.1, c.2))
+    }
+
+    const CORE: [Kind; 4] = [Kind::Node, Kind::Pod, Kind::RayJob, Kind::RayCluster];
+
+    #[test]
+    fn nothing_is_said_before_anything_is_known() {
+        assert!(judge(Some(&Tables::default()), None).is_none());
+        assert!(judge(None, None).is_none());
+    }
+
+    #[test]
+    fn a_member_without_volcano_is_reachable_and_not_ready() {
+        let mut tables = listed(&CORE);
+        for kind in [Kind::Queue, Kind::PodGroup] {
+            tables.apply(kind, TableChange::Unserved { begun: Time(0) }, Time(0));
+        }
+        assert_eq!(of(&tables, "Reachable"), Some(("True", "Listed")));
+        assert_eq!(of(&tables, "VolcanoReady"), Some(("False", "NotServed")));
+        assert_eq!(of(&tables, "Ready"), Some(("False", "NotServed")));
+    }
+
+    #[test]
+    fn a_silent_member_and_refused_credentials_are_told_apart() {
+        let mut tables = listed(&CORE);
+        tables.apply(Kind::Pod, TableChange::Silent { since: Time(0), error: "connection refused".into() }, Time(0));
+        assert_eq!(of(&tables, "Reachable"), Some(("False", "Silent")));
+        assert_eq!(of(&tables, "CredentialsValid"), Some(("Unknown", "Silent")));
+        tables.apply(Kind::Pod, TableChange::Silent { since: Time(0), error: "401 Unauthorized".into() }, Time(0));
+        assert_eq!(of(&tables, "CredentialsValid"), Some(("False", "Rejected")));
+        let refused = judge(None, Some("kubeconfig has exec")).unwrap();
+        assert!(refused.iter().any(|c| c.0 == "CredentialsValid" && c.1 == "False"));
+    }
 }

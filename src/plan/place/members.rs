@@ -118,6 +118,9 @@ fn picture(view: &View, cluster: &Row, except: &str) -> Result<Picture, Finding>
         return Err(Finding::no("Unreachable", c.message.clone()));
     }
     let Some(capacity) = capacity_of(view.hub, member) else {
+        if let Some(c) = condition("Ready") {
+            return Err(Finding::no("NotReady", c.message.clone()));
+        }
         return Err(Finding::no("StaleView", "nothing is known of it yet"));
     };
     if !capacity.spec.reachable {
