@@ -226,12 +226,12 @@ impl Draft<'_> {
         }
         let message = format!("on {}, past its deadline, and fits nowhere else: {why}", self.on.name);
         let mut plan = Plan { next: Some(self.now + LATE_LOOK), ..wait(message.clone()) };
-        if self.decided.status.message != message {
-            let mut next = self.decided.clone();
-            next.status.message.clone_from(&message);
-            plan.actions.extend(decision::put(self.row, &next));
-        } else {
+        if self.decided.status.message == message {
             plan.actions.extend(self.root.put_waiting_status(false, "Admitting", &message));
+        } else {
+            let mut next = self.decided.clone();
+            next.status.message = message;
+            plan.actions.extend(decision::put(self.row, &next));
         }
         plan
     }

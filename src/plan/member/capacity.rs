@@ -16,7 +16,7 @@ use crate::plan::{Member, Seen, decision};
 use crate::row::{Facts, NodeFacts, PodFacts, PodGroupFacts, QueueFacts, Row, Tables};
 
 /// A PodGroup without any phase for this long in an open queue: the scheduler gives no sign of life.
-const SILENT: Duration = Duration::from_secs(60);
+const SILENT: Duration = Duration::from_mins(1);
 /// Labels of nodes that selectors name by custom; others are kept where a gang of ours names them.
 const USUAL_LABELS: &[&str] = &[
     "kubernetes.io/arch",
@@ -53,8 +53,8 @@ pub fn observe(seen: &Seen, on: Member, now: Time, skip: &dyn Fn(&str) -> bool) 
     let read = seen.fetched.get(&(Cluster::Member(on.name.clone()), config));
     let silent_since = {
         // A kind that is not served there is no silence: the member answers.
-        let tables = Kind::ALL.iter().map(|kind| on.tables.table(*kind)).filter(|table| table.unserved.is_none());
-        tables.filter_map(|table| table.silent.clone()).next()
+        let mut tables = Kind::ALL.iter().map(|kind| on.tables.table(*kind)).filter(|table| table.unserved.is_none());
+        tables.find_map(|table| table.silent.clone())
     };
     let mut spec = MemberCapacitySpec {
         counts_up_to: seen.me.placements_up_to.0,
@@ -140,17 +140,17 @@ fn is_finished(pod: &PodFacts) -> bool {
 struct Nodes<'a> {
     total: Resources,
     used: Resources,
-    nodes: BTreeMap<Arc<str>, (&'a Row, &'a NodeFacts, Resources, Resources)>,
+    by_name: BTreeMap<Arc<str>, (&'a Row, &'a NodeFacts, Resources, Resources)>,
 }
 
 impl<'a> Nodes<'a> {
     fn count(tables: &'a Tables) -> Result<Self, String> {
-        let mut nodes = Self { total: Resources::new(), used: Resources::new(), nodes: BTreeMap::new() };
+        let mut nodes = Self { total: Resources::new(), used: Resources::new(), by_name: BTreeMap::new() };
         for row in tables.rows(Kind::Node) {
             let Facts::Node(facts) = &row.facts else { continue };
             let allocatable = Resources::parse(&facts.allocatable).map_err(|e| format!("node {}: {e}", row.id.name))?;
             nodes.total.add(&allocatable);
-            nodes.nodes.insert(row.id.name.clone(), (row, facts, allocatable.clone(), allocatable));
+            nodes.by_name.insert(row.id.name.clone(), (row, facts, allocatable.clone(), allocatable));
         }
         for row in tables.rows(Kind::Pod) {
             let Facts::Pod(pod) = &row.facts else { continue };
@@ -159,7 +159,7 @@ impl<'a> Nodes<'a> {
             }
             let asks = requests(pod).map_err(|e| format!("pod {}/{}: {e}", row.id.namespace, row.id.name))?;
             nodes.used.add(&asks);
-            if let Some((_, _, free, _)) = nodes.nodes.get_mut(&pod.node) {
+            if let Some((_, _, free, _)) = nodes.by_name.get_mut(&pod.node) {
                 free.sub(&asks);
             }
         }
@@ -170,7 +170,7 @@ impl<'a> Nodes<'a> {
     fn classes(&self, hub: &Tables) -> Vec<NodeClass> {
         let named = named_labels(hub);
         let mut classes: Vec<NodeClass> = Vec::new();
-        for (row, facts, free, allocatable) in self.nodes.values() {
+        for (row, facts, free, allocatable) in self.by_name.values() {
             if !facts.ready || facts.unschedulable || row.deleting.is_some() {
                 continue;
             }

@@ -81,7 +81,9 @@ fn judge(tables: Option<&Tables>, refused: Option<&str>) -> Option<Vec<Found>> {
     let volcano: Found = match (unserved(&volcano), failing(&volcano), listed(&volcano)) {
         (Some(kind), ..) => ("VolcanoReady", "False", "NotServed", format!("{kind} is not served there")),
         (None, Some((_, error)), _) => ("VolcanoReady", "False", "Silent", error),
-        (None, None, false) => ("VolcanoReady", "Unknown", "NotListed", "Queue and PodGroup were not listed yet".to_owned()),
+        (None, None, false) => {
+            ("VolcanoReady", "Unknown", "NotListed", "Queue and PodGroup were not listed yet".to_owned())
+        }
         (None, None, true) => ("VolcanoReady", "True", "Served", "Queue and PodGroup are served".to_owned()),
     };
     let ready: Found = match [&reachable, &credentials, &volcano].into_iter().find(|c| c.1 != "True") {

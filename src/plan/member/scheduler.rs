@@ -15,7 +15,7 @@ pub const CONFIG_MAP: &str = "volcano-scheduler-configmap";
 /// Key in its data.
 const KEY: &str = "volcano-scheduler.conf";
 /// The settings are read this often: Volcano reloads them live.
-pub const READ_EVERY: Duration = Duration::from_secs(60);
+pub const READ_EVERY: Duration = Duration::from_mins(1);
 
 /// What the settings say; Volcano's defaults (proportion, overcommit 1.2) where they cannot be read, and that it is so.
 pub fn settings(read: Option<&Fetched>) -> SchedulerPicture {

@@ -47,7 +47,7 @@ pub(super) fn held(hub: &Tables, on: Member) -> Vec<String> {
             let placement = hub.get(&placement_id(mirror)).and_then(decision::of);
             mirror.deleting.is_some() || !placement.is_some_and(|p| is_named(p, on, mirror))
         })
-        .filter_map(|mirror| mirror.root_id.as_ref().map(|id| id.to_string()))
+        .filter_map(|mirror| mirror.root_id.as_ref().map(ToString::to_string))
         .collect();
     ids.sort();
     ids.dedup();

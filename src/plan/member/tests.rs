@@ -210,7 +210,7 @@ fn stages_follow_what_the_member_shows_and_status_comes_back() {
     world.step(&root);
     assert_eq!(stage(&world, &root), Stage::Running);
     world.edit(&eu(), &root, |body| {
-        body["status"] = json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"})
+        body["status"] = json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"});
     });
     for _ in 0..3 {
         world.step(&root);

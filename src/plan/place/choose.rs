@@ -124,7 +124,9 @@ struct Earlier<'a> {
 }
 
 /// Order within a queue: priority, then age, then name.
-fn rank(hub: &Tables, root: &Row, placement: &Placement) -> (Reverse<i32>, Time, Id) {
+type Rank = (Reverse<i32>, Time, Id);
+
+fn rank(hub: &Tables, root: &Row, placement: &Placement) -> Rank {
     let class = placement.status.gang.as_ref().map_or("", |g| &g.priority_class);
     (Reverse(priority(hub, class)), root.created, root.id.clone())
 }
@@ -132,7 +134,7 @@ fn rank(hub: &Tables, root: &Row, placement: &Placement) -> (Reverse<i32>, Time,
 fn earlier<'a>(hub: &'a Tables, row: &Row, placement: &Placement) -> Vec<Earlier<'a>> {
     let Some(own) = root_id_of(row).and_then(|id| hub.get(&id)) else { return Vec::new() };
     let own = rank(hub, own, placement);
-    let mut found: Vec<((Reverse<i32>, Time, Id), Earlier<'a>)> = hub
+    let mut found: Vec<(Rank, Earlier<'a>)> = hub
         .rows(Kind::Placement)
         .filter(|other| other.id != row.id && other.deleting.is_none())
         .filter_map(|other| Some((other, decision::of(other)?)))

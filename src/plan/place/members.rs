@@ -108,6 +108,10 @@ pub(super) fn capacity_of<'a>(hub: &'a Tables, member: &str) -> Option<&'a Membe
     }
 }
 
+#[expect(
+    clippy::result_large_err,
+    reason = "a finding is the answer as often as a picture; it is moved once per member"
+)]
 fn picture(view: &View, cluster: &Row, except: &str) -> Result<Picture, Finding> {
     let member = &*cluster.id.name;
     let Facts::MemberCluster(registered) = &cluster.facts else {

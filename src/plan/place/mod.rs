@@ -159,7 +159,7 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
     let look = if root.suspended() {
         next.status.verdicts.clear();
         next.status.position = None;
-        next.status.message = "suspended by its user".to_owned();
+        "suspended by its user".clone_into(&mut next.status.message);
         None
     } else {
         match choose::choose(view, placement, &next) {

@@ -23,7 +23,7 @@ pub(super) struct Left {
     /// Their group.
     pub(super) group: String,
     /// How many found none.
-    pub(super) left: i64,
+    pub(super) homeless: i64,
     /// How many of the group found one.
     pub(super) placed: i64,
     /// What one asks for.
@@ -68,7 +68,7 @@ impl<'a> Nodes<'a> {
                 if !self.place(task, size) {
                     left.get_or_insert_with(|| Left {
                         group: task.group.clone(),
-                        left: task.count - placed,
+                        homeless: task.count - placed,
                         placed,
                         requests: task.requests.clone(),
                     });
@@ -183,7 +183,7 @@ mod tests {
         let classes = [class(4, &[("cpu", "6")])];
         let (left, words) =
             pack(&classes, &resources(&[("cpu", "64")]), &[], &[task("w", 3, &[("cpu", "8")])]).unwrap_err();
-        assert_eq!((left.left, left.placed), (3, 0));
+        assert_eq!((left.homeless, left.placed), (3, 0));
         assert_eq!(words, "4 nodes have cpu 6 free");
     }
 

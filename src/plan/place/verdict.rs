@@ -290,7 +290,7 @@ fn fragmented(picture: &Picture, gang: &Gang) -> Option<Finding> {
     Some(Finding {
         verdict: "Fragmented",
         dimension,
-        need: format!("{} × {}", left.left + left.placed, asks.people()),
+        need: format!("{} × {}", left.homeless + left.placed, asks.people()),
         have: format!("place for {}", left.placed),
         bound: format!("group {}: {words}", left.group),
         room_permille: 0,
