@@ -18,6 +18,11 @@ const RAY_TEMP: &str = "/tmp/ray";
 /// Shared by the whole machine: object stores of all nodes are bounded instead.
 const SHARED_MEMORY: &str = "/dev/shm";
 
+/// The volume that admission adds to every pod, for clients of the API: no process of a sandbox's pod is one. Left out,
+/// so that such a client finds no token rather than a wrong one.
+const API_ACCESS: &str = "kube-api-access-";
+const API_ACCESS_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
 /// A volume of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Volume {
@@ -32,6 +37,9 @@ pub(super) fn write(start: &PodStart, dir: &Path, ray_temp: &Path) -> Result<BTr
     let mut written = BTreeMap::new();
     for volume in start.pod["spec"]["volumes"].as_array().into_iter().flatten() {
         let name = text(&volume["name"]);
+        if name.starts_with(API_ACCESS) && volume.get("projected").is_some() {
+            continue;
+        }
         let at = dir.join(name);
         if volume.get("emptyDir").is_some() && is_ray_temp(&start.pod, name) {
             written.insert(name.to_owned(), Volume { at: ray_temp.to_owned(), read_only: false });
@@ -192,7 +200,8 @@ pub(super) fn mounts(
     let mut mounts = Vec::new();
     for mount in container["volumeMounts"].as_array().into_iter().flatten() {
         let (name, path) = (text(&mount["name"]), text(&mount["mountPath"]));
-        if path == SHARED_MEMORY || (path == RAY_TEMP && !namespaces) {
+        let api_access = path == API_ACCESS_PATH && name.starts_with(API_ACCESS) && !volumes.contains_key(name);
+        if path == SHARED_MEMORY || (path == RAY_TEMP && !namespaces) || api_access {
             continue;
         }
         let volume = volumes.get(name);
