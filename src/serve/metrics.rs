@@ -1,5 +1,5 @@
 //! Metrics in Prometheus' text form: what the process counted, and what a report shows at the time of asking.
-//! Must not use labels without a bound: cluster, kind, stage, verb and outcome are bounded, names are not.
+//! Must not use labels without a bound: cluster, kind, stage, verb and outcome are bounded, names only by KubeRay's.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use serde_json::Value;
+
+use crate::api::{Kind, names};
 use crate::shell::report::Report;
 
 /// Seconds; from a plan to a request across continents.
@@ -94,6 +97,45 @@ fn of_report(report: &Report, text: &mut String) {
     );
     let stages = report.placements.iter().map(|(stage, n)| (format!("stage=\"{stage}\""), *n as f64)).collect();
     family("rayfleet_placements", "Placements by stage", stages);
+    for (name, help, lines) in of_kuberay(report) {
+        family(name, help, lines);
+    }
+}
+
+type Family = (&'static str, &'static str, Vec<(String, f64)>);
+
+/// KubeRay's metrics of the same names and meanings (specs/rayjob.md 19, raycluster.md 7.5), with the label `cluster`
+/// besides. They name objects: the report bounds how many.
+fn of_kuberay(report: &Report) -> Vec<Family> {
+    let [mut job_info, mut job_status, mut cluster_info, mut provisioned] = [const { Vec::new() }; 4];
+    for object in &report.ray_objects {
+        let body: Value = serde_json::from_str(&object.body).unwrap_or_default();
+        let (id, status) = (&object.id, &body["status"]);
+        let own = format!(
+            "cluster=\"{}\",name=\"{}\",namespace=\"{}\",uid=\"{}\"",
+            escaped(&object.cluster),
+            escaped(&id.name),
+            escaped(&id.namespace),
+            escaped(object.uid.as_str())
+        );
+        let with = |label: &str, value: &str| (format!("{own},{label}=\"{}\"", escaped(value)), 1.0);
+        if id.kind == Kind::RayJob {
+            job_status.push(with("deployment_status", status["jobDeploymentStatus"].as_str().unwrap_or_default()));
+            job_info.push((own, 1.0));
+        } else {
+            let owner = body["metadata"]["labels"][names::ORIGINATED_KIND_LABEL].as_str().unwrap_or("None");
+            cluster_info.push(with("owner_kind", owner));
+            let conditions = status["conditions"].as_array().into_iter().flatten();
+            let up = conditions.filter(|c| c["type"] == "RayClusterProvisioned").any(|c| c["status"] == "True");
+            provisioned.push(with("condition", if up { "true" } else { "false" }));
+        }
+    }
+    vec![
+        ("kuberay_job_info", "Metadata of RayJobs", job_info),
+        ("kuberay_job_deployment_status", "Deployment status of RayJobs", job_status),
+        ("kuberay_cluster_info", "Metadata of RayClusters", cluster_info),
+        ("kuberay_cluster_condition_provisioned", "Whether RayClusters were provisioned", provisioned),
+    ]
 }
 
 fn escaped(label: &str) -> String {
@@ -103,7 +145,8 @@ fn escaped(label: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::report::TableReport;
+    use crate::api::Id;
+    use crate::shell::report::{RayObject, TableReport};
 
     #[test]
     fn a_report_becomes_families_with_bounded_labels() {
@@ -124,6 +167,8 @@ mod tests {
         of_report(&report, &mut text);
         assert!(text.contains("# TYPE rayfleet_rows gauge\nrayfleet_rows{cluster=\"eu\",kind=\"Pod\"} 3\n"), "{text}");
         assert!(text.contains("rayfleet_table_heard_seconds_ago{cluster=\"eu\",kind=\"Pod\"} 2\n"), "{text}");
+        let job = "cluster=\"eu\",name=\"train\",namespace=\"ns\",uid=\"u\",deployment_status=\"Running\"";
+        assert!(text.contains(&format!("kuberay_job_deployment_status{{{job}}} 1\n")), "{text}");
         assert!(text.contains("rayfleet_placements{stage=\"Waiting\"} 2\n"), "{text}");
     }
 }

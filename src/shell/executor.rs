@@ -116,6 +116,8 @@ impl Executor {
         };
         let is_question = matches!(action, Action::Ask { .. });
         let lane = if is_question { Lane::Dashboards } else { Lane::Effects };
+        // The limit holds for all of it: the engine judges by it when a missing answer can come no more.
+        let deadline = Instant::now() + limit;
         let turn = match client.turn(lane, limit).await {
             Ok(turn) => turn,
             Err(error) => return not_sent(error.to_string()),
@@ -124,7 +126,10 @@ impl Executor {
         let Some(left) = self.standing.time_left(&unit, epoch) else {
             return not_sent(format!("the authority for {unit} at epoch {epoch} has ended"));
         };
-        let limit = limit.min(left);
+        let limit = left.min(deadline.saturating_duration_since(Instant::now()));
+        if limit.is_zero() {
+            return not_sent("no time was left to send it".to_owned());
+        }
         if let Action::Ask { dashboard, question, .. } = &action {
             let reply = client.send_now(&turn, &ray::request(dashboard, question), limit).await;
             if let Err(SendError::NotSent(why)) = reply {

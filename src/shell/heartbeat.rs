@@ -4,8 +4,8 @@
 //! Must not decide who owns what, or know what a unit stands for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,6 +27,9 @@ use crate::api::{Cluster, Id, Kind};
 const PROGRESS_MAX_MS: u64 = 5_000;
 /// A request that failed at once is answered no earlier than this: the core asks again at once.
 const FAILURE_PAUSE: Duration = Duration::from_millis(250);
+
+/// Trouble that lasts is said this often.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 
 /// What the heartbeat needs.
 #[derive(Debug)]
@@ -148,7 +151,7 @@ async fn beat(
     let mut core = Shards::new(me.clone(), profile, fastrand::u64(..));
     // Three tries fit into the time that a seat is trusted.
     let limit = Duration::from_millis(profile.renew_ms * 2 / 3);
-    let leases = Arc::new(Leases { client, namespace, limit, clock });
+    let leases = Arc::new(Leases { client, namespace, limit, clock, complained: Mutex::default() });
     let (answered, mut answers) = mpsc::unbounded_channel();
     let mut wake = Mono(0);
     loop {
@@ -229,6 +232,7 @@ struct Leases {
     namespace: String,
     limit: Duration,
     clock: Arc<Clock>,
+    complained: Mutex<Option<std::time::Instant>>,
 }
 
 impl Leases {
@@ -309,13 +313,25 @@ impl Leases {
     }
 
     async fn send(&self, request: &Request) -> Result<Value, Failure> {
-        match self.client.send(Lane::Leases, request, self.limit).await {
+        let (result, trouble) = match self.client.send(Lane::Leases, request, self.limit).await {
             Ok(reply) => judged(&reply),
-            Err(SendError::NotSent(why)) => Err(Failure::Refused(why)),
-            Err(SendError::NoAnswer(why)) => {
-                tracing::warn!(%why, "no answer about a Lease");
-                Err(Failure::Unknown)
+            Err(SendError::NotSent(why)) => (Err(Failure::Refused(why.clone())), Some(why)),
+            Err(SendError::NoAnswer(why)) => (Err(Failure::Unknown), Some(why)),
+        };
+        self.complain(trouble);
+        result
+    }
+
+    /// Says why Leases cannot be read or written: at the first time, and then not more often than every half minute.
+    fn complain(&self, trouble: Option<String>) {
+        let mut last = self.complained.lock().expect("no code panics while it holds the time");
+        match trouble {
+            None => *last = None,
+            Some(why) if last.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY) => {
+                *last = Some(std::time::Instant::now());
+                tracing::warn!(%why, "the Leases on the hub cannot be read or written");
             }
+            Some(_) => {}
         }
     }
 }
@@ -324,17 +340,15 @@ fn parsed(body: &Value) -> Result<Record, Failure> {
     Record::parse(body).map_err(Failure::Refused)
 }
 
-fn judged(reply: &Reply) -> Result<Value, Failure> {
+/// What a reply says, and what is wrong if it is more than a lost race.
+fn judged(reply: &Reply) -> (Result<Value, Failure>, Option<String>) {
     let body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    let words = format!("{}: {}", reply.status, body["message"].as_str().unwrap_or("no explanation"));
     match reply.status {
-        200..300 => Ok(body),
-        409 => Err(Failure::Conflict),
-        404 => Err(Failure::Gone),
-        500.. | 408 => Err(Failure::Unknown),
-        status => {
-            let message = body["message"].as_str().unwrap_or("no explanation");
-            tracing::warn!(status, message, "a Lease was refused");
-            Err(Failure::Refused(format!("{status}: {message}")))
-        }
+        200..300 => (Ok(body), None),
+        409 => (Err(Failure::Conflict), None),
+        404 => (Err(Failure::Gone), None),
+        500.. | 408 => (Err(Failure::Unknown), Some(words)),
+        _ => (Err(Failure::Refused(words.clone())), Some(words)),
     }
 }

@@ -3,15 +3,19 @@
 //! Must not hold whole objects: some of what they hold is nobody's business.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::api::{Cluster, Kind, Time};
+use crate::api::{Cluster, Id, Kind, Time, Uid};
 use crate::engine::{Engine, HUB_KINDS};
 use crate::row::{Facts, Table};
 
 /// Keys in a report at most.
 pub const KEYS_MAX: usize = 5_000;
+
+/// Objects with metrics of their own at most.
+pub const RAY_OBJECTS_MAX: usize = 2_000;
 
 /// One picture.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -33,6 +37,22 @@ pub struct Report {
     pub keys: Vec<KeyReport>,
     /// Keys that were left out.
     pub keys_left_out: usize,
+    /// RayJobs and RayClusters on members, for KubeRay's metrics; at most [`RAY_OBJECTS_MAX`].
+    #[serde(skip)]
+    pub ray_objects: Vec<RayObject>,
+}
+
+/// One RayJob or RayCluster on a member.
+#[derive(Clone, Debug)]
+pub struct RayObject {
+    /// Member.
+    pub cluster: String,
+    /// Which object.
+    pub id: Id,
+    /// Its UID.
+    pub uid: Uid,
+    /// The whole object.
+    pub body: Arc<str>,
 }
 
 /// One table.
@@ -101,6 +121,14 @@ pub fn draw(engine: &Engine, clusters: &[Cluster], units: BTreeMap<String, u64>,
         Report { at: now.micro_text(), units, queued: sizes.queued, in_flight: sizes.in_flight, ..Report::default() };
     for cluster in clusters {
         let Some(tables) = engine.tables(cluster) else { continue };
+        if matches!(cluster, Cluster::Member(_)) {
+            let rows = [Kind::RayJob, Kind::RayCluster].into_iter().flat_map(|kind| tables.rows(kind));
+            let room = RAY_OBJECTS_MAX - report.ray_objects.len();
+            report.ray_objects.extend(rows.take(room).filter_map(|row| {
+                let (cluster, body) = (cluster.to_string(), row.body.clone()?);
+                Some(RayObject { cluster, id: row.id.clone(), uid: row.uid.clone(), body })
+            }));
+        }
         report.tables.extend(tables.kinds().map(|kind| table(cluster, kind, tables.table(kind), now)));
     }
     if let Some(hub) = engine.tables(&Cluster::Hub) {

@@ -35,6 +35,9 @@ const TICK: Duration = Duration::from_millis(500);
 /// What is still open this long after the wish to end is left.
 const LEAVE_LIMIT: Duration = Duration::from_secs(15);
 
+/// A seat that is not held for this long is worth a word: longer than taking over a dead process's in the default profile.
+const SEAT_LATE: Duration = Duration::from_secs(20);
+
 /// What a controller is started with.
 #[derive(Debug)]
 pub struct Settings {
@@ -120,6 +123,7 @@ impl Controller {
         let doors = Arc::new(Doors::default());
         let hub = Arc::new(Client::new(Cluster::Hub, settings.hub.clone())?);
         doors.open(hub.clone());
+        let seat = settings.seat.clone();
         let (beat_sender, mut beats) = mpsc::unbounded_channel();
         let (row_sender, mut rows) = mpsc::channel::<RowNews>(NEWS_MAX);
         let (answer_sender, mut answers) = mpsc::channel::<Input>(NEWS_MAX);
@@ -128,7 +132,7 @@ impl Controller {
             heartbeat::Settings {
                 hub: settings.hub,
                 namespace: settings.namespace,
-                seat: settings.seat.clone(),
+                seat: seat.clone(),
                 profile: settings.profile,
             },
             standing.clone(),
@@ -137,7 +141,7 @@ impl Controller {
         )?;
         let mut hands = Hands {
             executor: Executor::new(doors.clone(), standing.clone(), clock.clone(), answer_sender),
-            events: EventSink::start(doors.clone(), clock.clone(), settings.seat.into()),
+            events: EventSink::start(doors.clone(), clock.clone(), seat.as_str().into()),
             members: Members::new(hub, member_sender),
             informers: BTreeMap::new(),
             clusters: BTreeSet::from([Cluster::Hub]),
@@ -153,6 +157,7 @@ impl Controller {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         tokio::pin!(stop);
         let mut leaving: Option<Instant> = None;
+        let mut seat_watch = SeatWatch { since: Instant::now(), said: false };
         loop {
             let ring = hands.wake.map_or(Duration::MAX, |at| clock.until(at));
             tokio::select! {
@@ -169,6 +174,7 @@ impl Controller {
                 },
                 _ = tick.tick() => {
                     hands.heartbeat.progress();
+                    seat_watch.look(&standing, &seat);
                     readiness.send_replace(look_at(&engine, &standing, leaving.is_some()));
                     gauge(&engine, &standing);
                     if leaving.is_some_and(|until| Instant::now() > until) {
@@ -320,6 +326,29 @@ impl Hands {
                 self.tell(engine, Input::Epochs(epochs));
             }
             Beat::Exit(_) | Beat::Left => {}
+        }
+    }
+}
+
+/// Says it when the seat is not held for long, and when it is held again.
+struct SeatWatch {
+    since: Instant,
+    said: bool,
+}
+
+impl SeatWatch {
+    fn look(&mut self, standing: &Standing, seat: &str) {
+        if standing.seated() {
+            if self.said {
+                tracing::info!(seat, "the seat is held");
+            }
+            *self = Self { since: Instant::now(), said: false };
+        } else if !self.said && self.since.elapsed() > SEAT_LATE {
+            self.said = true;
+            tracing::warn!(
+                seat,
+                "the seat is not held, so nothing is done: another process holds it (give --seat another name), or the hub does not answer"
+            );
         }
     }
 }
