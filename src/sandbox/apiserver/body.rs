@@ -162,7 +162,9 @@ impl<'de> Visitor<'de> for Part<'_> {
         let mut out = Vec::new();
         let length = self.0.path.len();
         loop {
-            self.0.path.push_str(&format!("[{}]", out.len()));
+            self.0.path.push('[');
+            self.0.path.push_str(&out.len().to_string());
+            self.0.path.push(']');
             let next = source.next_element_seed(Part(self.0))?;
             self.0.path.truncate(length);
             match next {
@@ -220,7 +222,7 @@ impl Scan<'_> {
         self.text.get(self.at).copied()
     }
 
-    fn fail(&self, byte: Option<u8>, place: &str) -> String {
+    fn fail(byte: Option<u8>, place: &str) -> String {
         match byte {
             None => "unexpected end of JSON input".into(),
             Some(b'\'') => format!("invalid character '\\'' {place}"),
@@ -231,7 +233,7 @@ impl Scan<'_> {
     fn space_then_end(&mut self) -> Result<(), String> {
         match self.peek() {
             None => Ok(()),
-            byte => Err(self.fail(byte, "after top-level value")),
+            byte => Err(Self::fail(byte, "after top-level value")),
         }
     }
 
@@ -249,7 +251,7 @@ impl Scan<'_> {
             Some(b't') => self.word("true"),
             Some(b'f') => self.word("false"),
             Some(b'n') => self.word("null"),
-            byte => Err(self.fail(byte, "looking for beginning of value")),
+            byte => Err(Self::fail(byte, "looking for beginning of value")),
         }
     }
 
@@ -259,7 +261,7 @@ impl Scan<'_> {
             if byte != Some(expected) {
                 let place = format!("in literal {word} (expecting '{}')", expected as char);
                 debug_assert!(i > 0, "the first byte has chosen the word");
-                return Err(self.fail(byte, &place));
+                return Err(Self::fail(byte, &place));
             }
             self.at += 1;
         }
@@ -275,9 +277,9 @@ impl Scan<'_> {
                     return Ok(());
                 }
                 Some(b'\\') => self.at += 2,
-                Some(byte) if byte < 0x20 => return Err(self.fail(Some(byte), "in string literal")),
+                Some(byte) if byte < 0x20 => return Err(Self::fail(Some(byte), "in string literal")),
                 Some(_) => self.at += 1,
-                None => return Err(self.fail(None, "")),
+                None => return Err(Self::fail(None, "")),
             }
         }
     }
@@ -291,11 +293,11 @@ impl Scan<'_> {
         loop {
             match self.peek() {
                 Some(b'"') => self.string()?,
-                byte => return Err(self.fail(byte, "looking for beginning of object key string")),
+                byte => return Err(Self::fail(byte, "looking for beginning of object key string")),
             }
             match self.peek() {
                 Some(b':') => self.at += 1,
-                byte => return Err(self.fail(byte, "after object key")),
+                byte => return Err(Self::fail(byte, "after object key")),
             }
             self.value()?;
             match self.peek() {
@@ -304,7 +306,7 @@ impl Scan<'_> {
                     self.at += 1;
                     return Ok(());
                 }
-                byte => return Err(self.fail(byte, "after object key:value pair")),
+                byte => return Err(Self::fail(byte, "after object key:value pair")),
             }
         }
     }
@@ -323,7 +325,7 @@ impl Scan<'_> {
                     self.at += 1;
                     return Ok(());
                 }
-                byte => return Err(self.fail(byte, "after array element")),
+                byte => return Err(Self::fail(byte, "after array element")),
             }
         }
     }

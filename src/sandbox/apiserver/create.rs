@@ -23,13 +23,13 @@ impl ApiServer {
         let body = body::object(call.request, call.ty())?;
         let mut object = self.take_in(call, body, checks)?;
         Self::place_namespace(call, &mut object)?;
-        self.admit_type(call.ty(), metadata::text(&object, "name"))?;
+        Self::admit_type(call.ty(), metadata::text(&object, "name"))?;
         self.admit_namespace(call, metadata::text(&object, "name"))?;
         self.insert(call, object)
     }
 
     /// A definition that is ending takes no new objects; and what nothing here would enforce is not taken.
-    fn admit_type(&self, ty: &ResourceType, name: &str) -> Result<(), Refused> {
+    fn admit_type(ty: &ResourceType, name: &str) -> Result<(), Refused> {
         if ty.terminating {
             return Err(forbidden(ty, name, "create not allowed while custom resource definition is terminating"));
         }

@@ -40,9 +40,12 @@ impl Selectors {
     }
 }
 
+/// Objects with their keys, in the order of lists.
+pub(super) type Items = Vec<(Arc<str>, Arc<Entry>)>;
+
 /// One page, and what its metadata says.
 struct Page {
-    items: Vec<(Arc<str>, Arc<Entry>)>,
+    items: Items,
     version: u64,
     next: Option<String>,
     remaining: Option<usize>,
@@ -72,7 +75,7 @@ impl ApiServer {
     }
 
     /// The objects that a deletion of a collection means, and its answer.
-    pub(super) fn chosen(&mut self, call: &Call) -> Result<(Vec<(Arc<str>, Arc<Entry>)>, Outcome), Refused> {
+    pub(super) fn chosen(&mut self, call: &Call) -> Result<(Items, Outcome), Refused> {
         let page = self.page(call)?;
         let reply = self.list_reply(call, &page);
         Ok((page.items, Outcome::Reply(reply)))

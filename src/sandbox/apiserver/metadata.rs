@@ -415,7 +415,7 @@ pub(super) fn validate_update(object: &Value, old: &Value, ty: &ResourceType) ->
     }
     for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         let (new, old) = (&new_meta[field], &old_meta[field]);
-        if new != old && !(field == "namespace" && !ty.namespaced) {
+        if new != old && (field != "namespace" || ty.namespaced) {
             once.push(Cause::invalid(format!("metadata.{field}"), new, "field is immutable"));
         }
     }

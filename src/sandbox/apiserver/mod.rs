@@ -28,6 +28,7 @@ pub mod registry;
 mod route;
 mod scale;
 pub mod schema;
+mod seeded;
 mod selector;
 mod server;
 mod status_reply;

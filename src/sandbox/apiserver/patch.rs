@@ -48,7 +48,7 @@ impl ApiServer {
         if version != ty.api_version() {
             self.warn_of_foreign_version(&ty, &version, &object);
         }
-        let unknown = self.cleaned(&ty, &mut object)?;
+        let unknown = Self::cleaned(&ty, &mut object)?;
         let wrong = duplicates
             .iter()
             .map(|d| format!("duplicate field \"{d}\""))

@@ -54,7 +54,8 @@ impl<'a> Query<'a> {
 
 /// Percent-decoding; `+` is a space in queries only.
 pub(super) fn decoded(text: &str, query: bool) -> Cow<'_, str> {
-    if !text.contains('%') && !(query && text.contains('+')) {
+    let plain = !text.contains('%');
+    if plain && (!query || !text.contains('+')) {
         return Cow::Borrowed(text);
     }
     let bytes = text.as_bytes();
@@ -66,15 +67,12 @@ pub(super) fn decoded(text: &str, query: bool) -> Cow<'_, str> {
             .flatten()
             .and_then(|h| std::str::from_utf8(h).ok())
             .and_then(|h| u8::from_str_radix(h, 16).ok());
-        match hex {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(if query && bytes[at] == b'+' { b' ' } else { bytes[at] });
-                at += 1;
-            }
+        if let Some(byte) = hex {
+            out.push(byte);
+            at += 3;
+        } else {
+            out.push(if query && bytes[at] == b'+' { b' ' } else { bytes[at] });
+            at += 1;
         }
     }
     Cow::Owned(String::from_utf8_lossy(&out).into_owned())
@@ -131,7 +129,7 @@ pub(super) fn target(registry: &Registry, path: &str) -> Result<Target, Refused>
     }
     let (group, version, mut rest) = match parts.as_slice() {
         ["api", "v1", rest @ ..] if !rest.is_empty() => ("", "v1", rest),
-        ["api", ""] | ["api"] | ["api", "v1"] => return Ok(Target::Other),
+        ["api", "" | "v1"] | ["api"] => return Ok(Target::Other),
         ["api", ..] => return Err(no_such_resource()),
         ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
         _ => return Ok(Target::Other),

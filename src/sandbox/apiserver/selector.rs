@@ -80,7 +80,7 @@ impl Parser {
                 Ok(word)
             }
             Token::Sign(",") | Token::End => Ok(String::new()),
-            other => Err(format!("found '{}', expected: identifier", other.text())),
+            other @ Token::Sign(_) => Err(format!("found '{}', expected: identifier", other.text())),
         }
     }
 
@@ -169,7 +169,9 @@ impl LabelSelector {
                     }
                 }
                 Token::End => break,
-                other => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text())),
+                other @ Token::Sign(_) => {
+                    return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text()));
+                }
             }
         }
         Ok(Self(out))
@@ -263,7 +265,9 @@ impl FieldSelector {
             let equal = match found {
                 Some(Value::String(text)) => *text == field.value,
                 None | Some(Value::Null) => field.default == field.value,
-                Some(other) => other.to_string() == field.value,
+                Some(Value::Bool(flag)) => field.value == if *flag { "true" } else { "false" },
+                Some(Value::Number(number)) => field.value.parse::<f64>().ok() == number.as_f64(),
+                Some(_) => false,
             };
             equal == field.equal
         })

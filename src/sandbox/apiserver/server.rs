@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::registry::{Registry, ResourceType};
 use super::route::{self, Form, Place, Query, Target, View};
+use super::seeded::Seeded;
 use super::status_reply::{
     Refused, bad_request, method_not_allowed, no_such_page, no_such_resource, not_built, not_found, verb_not_supported,
 };
@@ -43,7 +44,7 @@ pub struct ApiServer {
     pub(super) options: Options,
     pub(super) registry: Registry,
     pub(super) store: Store,
-    pub(super) random: fastrand::Rng,
+    pub(super) random: Seeded,
     pub(super) watches: BTreeMap<WatchId, Watch>,
     /// Watches of one kind of stored object.
     pub(super) watchers: BTreeMap<Arc<str>, BTreeSet<WatchId>>,
@@ -97,7 +98,7 @@ impl ApiServer {
         let mut server = Self {
             registry: Registry::new(),
             store: Store::new(options.first_version),
-            random: fastrand::Rng::with_seed(options.uid_seed),
+            random: Seeded::new(options.uid_seed),
             watches: BTreeMap::new(),
             watchers: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -163,16 +164,16 @@ impl ApiServer {
         self.now = now;
         let target = match route::target(&self.registry, path) {
             Ok(target) => target,
-            Err(refusal) => return Answer::Reply(refusal.into_reply()),
+            Err(refusal) => return Answer::Reply(refusal.reply()),
         };
         let Target::Place(place) = target else { return self.elsewhere(request, path) };
         let watch = place.watch || (place.name.is_empty() && query.flag("watch").unwrap_or(false));
         let form = match route::form(request, &query, place.ty.builtin, watch && request.method == Method::Get) {
             Ok(form) => form,
             Err(refusal) if request.accept.starts_with("application/yaml") => {
-                return Answer::Reply(in_yaml(refusal.into_reply()));
+                return Answer::Reply(in_yaml(refusal.reply()));
             }
-            Err(refusal) => return Answer::Reply(refusal.into_reply()),
+            Err(refusal) => return Answer::Reply(refusal.reply()),
         };
         let call = Call { place: &place, query: &query, request, form, now };
         let outcome = self.operate(&call, watch);
@@ -185,8 +186,8 @@ impl ApiServer {
         let reply = discovery::reply(&self.registry, &request.target, &request.accept);
         Answer::Reply(match reply {
             Some(reply) if request.method == Method::Get || health => reply,
-            Some(_) => method_not_allowed().into_reply(),
-            None => no_such_page().into_reply(),
+            Some(_) => method_not_allowed().reply(),
+            None => no_such_page().reply(),
         })
     }
 
@@ -267,16 +268,16 @@ impl ApiServer {
     }
 
     fn answer(&self, call: &Call, outcome: Result<Outcome, Refused>) -> Answer {
-        let (status, body) = match outcome.and_then(|o| self.rendered(call, o)) {
+        let (status, body) = match outcome.and_then(|o| Self::rendered(call, o)) {
             Ok(Rendered::Answer(answer)) => return answer,
             Ok(Rendered::Body(status, body)) => (status, body),
             Err(mut refusal) => {
                 refusal.headers.extend(self.warnings.iter().map(|w| warning(w)));
                 if !call.form.yaml || refusal.plain.is_some() {
-                    return Answer::Reply(refusal.into_reply());
+                    return Answer::Reply(refusal.reply());
                 }
                 let headers = refusal.headers.clone();
-                let reply = refusal.into_reply();
+                let reply = refusal.reply();
                 return Answer::Reply(Reply { headers, ..in_yaml(reply) });
             }
         };
@@ -298,7 +299,7 @@ impl ApiServer {
         }
     }
 
-    fn rendered(&self, call: &Call, outcome: Outcome) -> Result<Rendered, Refused> {
+    fn rendered(call: &Call, outcome: Outcome) -> Result<Rendered, Refused> {
         let ty = call.ty();
         let (status, value, entry) = match outcome {
             Outcome::Answer(answer) => return Ok(Rendered::Answer(answer)),

@@ -44,8 +44,9 @@ impl Refusal {
         })
     }
 
-    pub(super) fn with_details(self: Box<Self>, details: Value) -> Refused {
-        Box::new(Self { details: Some(details), ..*self })
+    pub(super) fn with_details(mut self: Box<Self>, details: Value) -> Refused {
+        self.details = Some(details);
+        self
     }
 
     /// The `Status` object.
@@ -63,7 +64,7 @@ impl Refusal {
         status
     }
 
-    pub(super) fn into_reply(self: Box<Self>) -> Reply {
+    pub(super) fn reply(&self) -> Reply {
         let mut headers = self.headers.clone();
         if let Some(text) = self.plain {
             headers.push(("content-type".into(), "text/plain; charset=utf-8".into()));

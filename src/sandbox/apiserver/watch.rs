@@ -44,7 +44,7 @@ pub(super) struct Watch {
 }
 
 /// Time-out of a watch that asks for none: the real server's smallest.
-const TIMEOUT: Duration = Duration::from_secs(30 * 60);
+const TIMEOUT: Duration = Duration::from_mins(30);
 /// The last bookmark comes this long before the end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 

@@ -62,7 +62,7 @@ impl ApiServer {
         let Body { mut value, duplicates } = body;
         self.check_type(call, &mut value)?;
         let mut wrong: Vec<String> = duplicates.iter().map(|d| format!("duplicate field \"{d}\"")).collect();
-        let unknown = self.cleaned(ty, &mut value)?;
+        let unknown = Self::cleaned(ty, &mut value)?;
         self.warn_of_owners(&mut value);
         wrong.extend(unknown.iter().map(|f| format!("unknown field \"{f}\"")));
         if !wrong.is_empty() {
@@ -146,7 +146,7 @@ impl ApiServer {
     }
 
     /// Unknown fields away, defaults in. Returns the paths of unknown fields.
-    pub(super) fn cleaned(&self, ty: &ResourceType, value: &mut Value) -> Result<Vec<String>, Refused> {
+    pub(super) fn cleaned(ty: &ResourceType, value: &mut Value) -> Result<Vec<String>, Refused> {
         let mut unknown = Vec::new();
         if let Some(schema) = &ty.schema {
             unknown = schema.prune(value);
@@ -334,7 +334,7 @@ impl ApiServer {
 
     /// A UID that follows from the seed.
     pub(super) fn new_uid(&mut self) -> String {
-        let bits = self.random.u128(..);
+        let bits = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         format!(
             "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
             (bits >> 96) as u32,
@@ -348,7 +348,7 @@ impl ApiServer {
     /// Five letters and digits, as the real server appends to `generateName`.
     pub(super) fn new_suffix(&mut self) -> String {
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-        (0..5).map(|_| LETTERS[self.random.usize(..LETTERS.len())] as char).collect()
+        (0..5).map(|_| LETTERS[(self.random.next() % LETTERS.len() as u64) as usize] as char).collect()
     }
 }
 
