@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 
 /// Everything here is done long before, on a quiet machine.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rayfleet"));
@@ -45,17 +45,17 @@ struct Sandbox {
 
 impl Sandbox {
     async fn start(more: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let dir = folder.path().join("fleet");
-        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).expect("a file in it");
         let process = program()
             .args(["sandbox", "--ray", "none", "--dir"])
             .arg(&dir)
             .args(more)
-            .stdout(log.try_clone().unwrap())
+            .stdout(log.try_clone().expect("one more handle"))
             .stderr(log)
             .spawn()
-            .unwrap();
+            .expect("the program starts");
         let kubeconfig = dir.join("kubeconfig");
         let sandbox = Self { kubeconfig: kubeconfig.display().to_string(), folder, process };
         sandbox.until("the kubeconfig is written", async || kubeconfig.exists()).await;
@@ -64,7 +64,7 @@ impl Sandbox {
 
     fn file(&self, name: &str, content: &str) -> String {
         let path = self.folder.path().join(name);
-        std::fs::write(&path, content).unwrap();
+        std::fs::write(&path, content).expect("a file in the folder");
         path.display().to_string()
     }
 
@@ -101,8 +101,8 @@ impl Sandbox {
 
 async fn terminate(process: &mut Child) {
     let pid = process.id().and_then(|id| i32::try_from(id).ok()).expect("it runs");
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
-    let status = tokio::time::timeout(LIMIT, process.wait()).await.expect("it ends when asked").unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).expect("it is ours");
+    let status = tokio::time::timeout(LIMIT, process.wait()).await.expect("it ends when asked").expect("its status");
     assert_eq!(status.code(), Some(0));
 }
 
@@ -259,7 +259,7 @@ struct Controller {
 impl Controller {
     fn start(sandbox: &Sandbox, name: &str) -> Self {
         let log = sandbox.folder.path().join(name);
-        let file = std::fs::File::create(&log).unwrap();
+        let file = std::fs::File::create(&log).expect("a file in the folder");
         let process = program()
             .args([
                 "--kubeconfig",
@@ -276,7 +276,7 @@ impl Controller {
             .stdout(Stdio::null())
             .stderr(file)
             .spawn()
-            .unwrap();
+            .expect("the program starts");
         Self { process, log }
     }
 

@@ -278,7 +278,6 @@ mod tests {
                         group: "headgroup".into(),
                         count: 1,
                         requests: BTreeMap::from([("cpu".into(), "48".into())]),
-                        ..GangPods::default()
                     }],
                 }),
                 verdicts: vec![

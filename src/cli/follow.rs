@@ -19,7 +19,7 @@ use crate::plan::placement_name;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A hub that does not answer for this long ends the following.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 /// How the jobs ended.
 #[derive(Debug)]

@@ -77,7 +77,7 @@ mod tests {
     fn a_table_has_aligned_columns_and_no_trailing_spaces() {
         let text = columns(
             &["NAME", "READY"],
-            [["a-long-name".to_owned(), "True".to_owned()], ["b".to_owned(), "".to_owned()]],
+            [["a-long-name".to_owned(), "True".to_owned()], ["b".to_owned(), String::new()]],
         );
         assert_eq!(text, "NAME         READY\na-long-name  True\nb");
     }

@@ -259,7 +259,7 @@ async fn run_around(cluster: Cluster, pods: Option<RealPods>) {
             let Some(pods) = &pods else { return };
             match wish {
                 Wish::Pod(order) => {
-                    pods.obey(&name, &order, |kind, namespace, object| read(&server, kind, namespace, object))
+                    pods.obey(&name, &order, |kind, namespace, object| read(&server, kind, namespace, object));
                 }
                 Wish::Service(ServiceChange::Applied(service)) => pods.service_changed(&name, &service),
                 Wish::Service(ServiceChange::Gone(service)) => {

@@ -161,8 +161,18 @@ mod tests {
             unserved: false,
             quarantined: std::collections::BTreeMap::new(),
         };
-        let report =
-            Report { tables: vec![table], placements: [("Waiting".to_owned(), 2)].into(), ..Report::default() };
+        let object = RayObject {
+            cluster: "eu".into(),
+            id: Id::new(Kind::RayJob, "ns", "train"),
+            uid: "u".into(),
+            body: "{\"status\":{\"jobDeploymentStatus\":\"Running\"}}".into(),
+        };
+        let report = Report {
+            tables: vec![table],
+            placements: [("Waiting".to_owned(), 2)].into(),
+            ray_objects: vec![object],
+            ..Report::default()
+        };
         let mut text = String::new();
         of_report(&report, &mut text);
         assert!(text.contains("# TYPE rayfleet_rows gauge\nrayfleet_rows{cluster=\"eu\",kind=\"Pod\"} 3\n"), "{text}");

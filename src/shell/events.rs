@@ -75,7 +75,7 @@ async fn send(client: Arc<Client>, request: Request, about: Id) {
     match client.send(Lane::Effects, &request, WRITE_LIMIT).await {
         Ok(reply) if reply.is_success() => {}
         Ok(reply) => {
-            tracing::debug!(%about, cluster = %client.cluster(), status = reply.status, "an Event was refused")
+            tracing::debug!(%about, cluster = %client.cluster(), status = reply.status, "an Event was refused");
         }
         Err(error) => tracing::debug!(%about, cluster = %client.cluster(), %error, "an Event was not written"),
     }

@@ -245,7 +245,7 @@ mod tests {
         standing: Arc<Standing>,
         answers: mpsc::Receiver<Input>,
         cluster: Cluster,
-        _server: Option<Scripted>,
+        server: Option<Scripted>,
     }
 
     async fn bench(steps: Vec<Step>) -> Bench {
@@ -258,7 +258,7 @@ mod tests {
         standing.publish(Authority { until: Some(Mono(600_000)), units: [("q-01".to_owned(), 3)].into() });
         let (sender, answers) = mpsc::channel(16);
         let executor = Executor::new(doors, standing.clone(), Arc::default(), sender);
-        Bench { executor, standing, answers, cluster, _server: Some(server) }
+        Bench { executor, standing, answers, cluster, server: Some(server) }
     }
 
     impl Bench {
@@ -312,13 +312,13 @@ mod tests {
         bench.standing.publish(Authority::default());
         bench.create(3, LIMIT);
         assert!(matches!(bench.outcome().await, Outcome::NotSent(_)));
-        assert_eq!(bench._server.as_ref().map(|s| s.seen().len()), Some(0));
+        assert_eq!(bench.server.as_ref().map(|s| s.seen().len()), Some(0));
     }
 
     #[tokio::test]
     async fn a_server_that_is_gone_means_not_sent() {
         let mut bench = bench(vec![]).await;
-        let server = bench._server.take();
+        let server = bench.server.take();
         drop(server);
         // The listener closes when its task has ended.
         let outcome = loop {

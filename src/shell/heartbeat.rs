@@ -189,7 +189,7 @@ async fn beat(
             for effect in effects {
                 match effect {
                     Effect::List(call) => {
-                        leases.spawn(&answered, move |l| async move { Answer::Listed(call, l.list().await) })
+                        leases.spawn(&answered, move |l| async move { Answer::Listed(call, l.list().await) });
                     }
                     Effect::Read(call, name) => {
                         leases.spawn(&answered, move |l| async move { Answer::Read(call, l.read(&name).await) });
@@ -307,7 +307,7 @@ impl Leases {
         match self.send(&Request::new(Method::Post, path, "application/json", bytes)).await {
             Ok(_) => tracing::info!(namespace = %self.namespace, "made the namespace of the Leases"),
             Err(failure) => {
-                tracing::warn!(namespace = %self.namespace, ?failure, "the namespace of the Leases is missing")
+                tracing::warn!(namespace = %self.namespace, ?failure, "the namespace of the Leases is missing");
             }
         }
     }

@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::client::Client;
+use super::client::{Client, UnusableConfig};
 use super::kubeconfig::member_config;
 use super::lanes::Lane;
 use crate::api::fleet::{MemberClusterSpec, SecretKey};
@@ -22,7 +22,7 @@ const READ_LIMIT: Duration = Duration::from_secs(5);
 /// A Secret is watched nowhere: it is read again this often.
 const REREAD_EVERY: Duration = Duration::from_secs(30);
 const BACK_OFF_MIN: Duration = Duration::from_secs(1);
-const BACK_OFF_MAX: Duration = Duration::from_secs(60);
+const BACK_OFF_MAX: Duration = Duration::from_mins(1);
 
 /// What is known of a member's reachability.
 #[derive(Debug)]
@@ -153,15 +153,12 @@ async fn tend(name: MemberName, secret: Option<SecretKey>, hub: Arc<Client>, new
 }
 
 fn apply(name: &MemberName, client: &mut Option<Arc<Client>>, config: Config) -> Result<(), CredentialError> {
-    match client {
-        Some(client) => client.replace(config).map_err(|e| CredentialError::Bad(e.to_string())),
-        None => {
-            let made =
-                Client::new(Cluster::Member(name.clone()), config).map_err(|e| CredentialError::Bad(e.to_string()))?;
-            *client = Some(Arc::new(made));
-            Ok(())
-        }
+    let bad = |e: UnusableConfig| CredentialError::Bad(e.to_string());
+    if let Some(client) = client {
+        return client.replace(config).map_err(bad);
     }
+    *client = Some(Arc::new(Client::new(Cluster::Member(name.clone()), config).map_err(bad)?));
+    Ok(())
 }
 
 async fn usable(text: &str) -> Result<Config, CredentialError> {
