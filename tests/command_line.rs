@@ -250,6 +250,37 @@ async fn a_member_is_added_by_its_kubeconfig_and_becomes_ready() {
     sandbox.stop().await;
 }
 
+#[tokio::test]
+async fn members_that_hang_or_are_gone_do_not_hold_back_the_others() {
+    let sandbox = Sandbox::start(&["--members", "1"]).await;
+    sandbox.members_are_ready().await;
+    // Takes connections in, never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (name, address) in [("silent", silent.local_addr().unwrap()), ("gone", gone)] {
+        let kubeconfig = format!(
+            "{{current-context: m, clusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}], \
+             users: [{{name: u, user: {{token: t}}}}], contexts: [{{name: m, context: {{cluster: c, user: u}}}}]}}"
+        );
+        let file = sandbox.file(name, &kubeconfig);
+        let output = sandbox.ask(&["member", "add", name, "--from", &file]).await;
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    let job = sandbox.file("job.yaml", &JOB.replace("CPUS", "\"1\""));
+    let output = sandbox.ask(&["submit", "-f", &job, "--wait", "--timeout", "100"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    for (name, why) in [("silent", "no answer"), ("gone", "refused")] {
+        sandbox
+            .until(&format!("{name} is said to be unreachable"), async || {
+                let list = text(&sandbox.ask(&["member", "list"]).await.stdout);
+                let line = list.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+                line.contains("False") && line.contains(why)
+            })
+            .await;
+    }
+    sandbox.stop().await;
+}
+
 /// A controller process of its own.
 struct Controller {
     process: Child,
