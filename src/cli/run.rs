@@ -28,6 +28,9 @@ Examples:
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) options: RunOptions,
+    /// End when standard input closes, for a program that starts this one and must not leave it behind
+    #[arg(long, hide = true)]
+    end_with_input: bool,
 }
 
 /// Options of a controller, also of the one inside a sandbox.
@@ -99,9 +102,11 @@ impl RunOptions {
 
 pub(crate) async fn run(args: RunArgs, access: &Access) -> Result<End> {
     let hub = hub_config(access.kubeconfig.as_deref(), access.context.as_deref()).await?;
-    tracing::info!(server = %hub.cluster_url, version = env!("CARGO_PKG_VERSION"), "rayfleet starts");
+    // Not the whole address: a sandbox's has a token in its path.
+    let server = hub.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    tracing::info!(server, version = env!("CARGO_PKG_VERSION"), "rayfleet starts");
     let settings = args.options.settings(hub)?;
-    serve(settings, args.options.listen, asked_to_end()).await?;
+    serve(settings, args.options.listen, asked_to_end(args.end_with_input)).await?;
     Ok(End::Done)
 }
 
@@ -123,10 +128,21 @@ pub(crate) async fn serve(settings: Settings, listen: SocketAddr, stop: impl Fut
     result.map_err(Into::into)
 }
 
-async fn asked_to_end() {
-    match shutdown::asked().await {
-        Ok(signal) => tracing::info!(signal, "asked to end"),
-        Err(error) => tracing::error!(%error, "signals cannot be heard: ending"),
+/// Waits for the wish to end; with `input` also for the end of standard input.
+pub(crate) async fn asked_to_end(input: bool) {
+    let closed = async {
+        if input {
+            shutdown::input_closed().await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        asked = shutdown::asked() => match asked {
+            Ok(signal) => tracing::info!(signal, "asked to end"),
+            Err(error) => tracing::error!(%error, "signals cannot be heard: ending"),
+        },
+        () = closed => tracing::info!("standard input was closed: ending"),
     }
 }
 

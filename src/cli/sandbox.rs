@@ -12,7 +12,6 @@ use crate::sandbox::fleet_process::{FleetProcess, Settings};
 use crate::sandbox::ray::Isolation;
 use crate::sandbox::world::fleet::Fleet;
 use crate::shell::kubeconfig::hub_config;
-use crate::shell::shutdown;
 
 /// Options of `rayfleet sandbox`.
 #[derive(clap::Args, Debug)]
@@ -50,6 +49,9 @@ pub(crate) struct SandboxArgs {
     /// Port of the hub, members on the next ones; 0 takes free ones
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
+    /// End when standard input closes, for a program that starts this one and must not leave it behind
+    #[arg(long, hide = true)]
+    end_with_input: bool,
 }
 
 pub(crate) async fn run(args: SandboxArgs) -> Result<End> {
@@ -60,10 +62,10 @@ pub(crate) async fn run(args: SandboxArgs) -> Result<End> {
     let process = FleetProcess::start(settings).await?;
     output::print(&first_lines(&process, members, !args.no_controller))?;
     let ended = if args.no_controller {
-        asked_to_end().await;
+        run::asked_to_end(args.end_with_input).await;
         Ok(())
     } else {
-        controller(&process).await
+        controller(&process, run::asked_to_end(args.end_with_input)).await
     };
     // Pods end with the sandbox, also when the controller failed.
     process.stop().await;
@@ -81,7 +83,7 @@ fn fleet(members: &str) -> Result<Fleet> {
 }
 
 /// A controller of this sandbox, in this process.
-async fn controller(process: &FleetProcess) -> Result<()> {
+async fn controller(process: &FleetProcess, stop: impl Future<Output = ()>) -> Result<()> {
     let hub = hub_config(Some(&process.kubeconfig), Some("hub")).await?;
     let options = RunOptions {
         seat: Some("sandbox".into()),
@@ -92,13 +94,7 @@ async fn controller(process: &FleetProcess) -> Result<()> {
         default_queue: "default".into(),
         cluster_domain: "cluster.local".into(),
     };
-    run::serve(options.settings(hub)?, options.listen, asked_to_end()).await
-}
-
-async fn asked_to_end() {
-    if let Err(error) = shutdown::asked().await {
-        tracing::error!(%error, "signals cannot be heard: ending");
-    }
+    run::serve(options.settings(hub)?, options.listen, stop).await
 }
 
 /// What a person has to know first.

@@ -22,8 +22,6 @@ pub(super) struct Job {
     pub(super) mode: &'static str,
     /// Python, run by `python -c`.
     pub(super) script: &'static str,
-    /// Tear the Ray cluster down when the job has ended.
-    pub(super) shutdown: bool,
     /// What the job is there to show.
     pub(super) shows: &'static str,
 }
@@ -32,8 +30,8 @@ const COUNT: &str = "import ray; ray.init(); \
     f = ray.remote(lambda i: i * i); \
     print('squares', sum(ray.get([f.remote(i) for i in range(10)])), 'on', len([n for n in ray.nodes() if n['Alive']]), 'nodes')";
 
-const SLOW: &str = "import ray, time; ray.init(); \
-    [(print('step', i, flush=True), time.sleep(1)) for i in range(25)]; print('survived the controller')";
+const SLOW: &str =
+    "import ray, time; ray.init(); print('at work', flush=True); time.sleep(25); print('survived the controller')";
 
 /// All jobs, in the order in which they are submitted.
 pub(super) const JOBS: &[Job] = &[
@@ -45,7 +43,6 @@ pub(super) const JOBS: &[Job] = &[
         workers: 1,
         mode: "K8sJobMode",
         script: COUNT,
-        shutdown: true,
         shows: "fits in one member only",
     },
     Job {
@@ -56,7 +53,6 @@ pub(super) const JOBS: &[Job] = &[
         workers: 0,
         mode: "HTTPMode",
         script: COUNT,
-        shutdown: true,
         shows: "takes the queue",
     },
     Job {
@@ -67,7 +63,6 @@ pub(super) const JOBS: &[Job] = &[
         workers: 0,
         mode: "HTTPMode",
         script: COUNT,
-        shutdown: true,
         shows: "waits for pair-a with its reason, then runs",
     },
     Job {
@@ -78,7 +73,6 @@ pub(super) const JOBS: &[Job] = &[
         workers: 0,
         mode: "HTTPMode",
         script: COUNT,
-        shutdown: true,
         shows: "fits nowhere and says why",
     },
     Job {
@@ -89,7 +83,6 @@ pub(super) const JOBS: &[Job] = &[
         workers: 0,
         mode: "HTTPMode",
         script: COUNT,
-        shutdown: true,
         shows: "its first member admits too late: withdrawn, runs elsewhere",
     },
     Job {
@@ -100,7 +93,6 @@ pub(super) const JOBS: &[Job] = &[
         workers: 0,
         mode: "HTTPMode",
         script: SLOW,
-        shutdown: false,
         shows: "the controller is killed while it runs",
     },
 ];
@@ -143,19 +135,29 @@ impl Job {
             "spec": {
                 "entrypoint": format!("python -c \"{}\"", self.script),
                 "submissionMode": self.mode,
-                "shutdownAfterJobFinishes": self.shutdown,
+                "shutdownAfterJobFinishes": true,
+                // Long enough to ask Ray itself what ran.
+                "ttlSecondsAfterFinished": 5,
                 "rayClusterSpec": cluster,
             },
         })
     }
 
-    /// The policy of [`LATE_NAMESPACE`]: the member that is slow comes first, and is not waited for long.
-    pub(super) fn late_policy() -> Value {
-        json!({
-            "apiVersion": "rayfleet.io/v1alpha1",
-            "kind": "PlacementPolicy",
-            "metadata": { "namespace": LATE_NAMESPACE, "name": "default" },
-            "spec": { "preference": ["ap", "us"], "admissionDeadlineSeconds": 8 },
-        })
+    /// Policies: where jobs go when several members fit. In [`LATE_NAMESPACE`] the member that is slow comes first, and
+    /// is not waited for long.
+    pub(super) fn policies() -> [(&'static str, Value); 2] {
+        let policy = |namespace: &'static str, spec: Value| {
+            let body = json!({
+                "apiVersion": "rayfleet.io/v1alpha1",
+                "kind": "PlacementPolicy",
+                "metadata": { "namespace": namespace, "name": "default" },
+                "spec": spec,
+            });
+            (namespace, body)
+        };
+        [
+            policy("default", json!({ "preference": ["eu", "us", "ap"] })),
+            policy(LATE_NAMESPACE, json!({ "preference": ["ap", "us"], "admissionDeadlineSeconds": 8 })),
+        ]
     }
 }

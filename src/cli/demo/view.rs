@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use reqwest::Method;
 use serde_json::Value;
 
 /// One API server: address and token.
@@ -50,14 +51,14 @@ impl View {
         Ok(Self { client, servers })
     }
 
-    fn request(&self, context: &str, method: reqwest::Method, path: &str) -> Result<reqwest::RequestBuilder> {
+    fn request(&self, context: &str, method: Method, path: &str) -> Result<reqwest::RequestBuilder> {
         let server = self.servers.get(context).with_context(|| format!("no context {context} in the kubeconfig"))?;
         Ok(self.client.request(method, format!("{}{path}", server.url)).bearer_auth(&server.token))
     }
 
     /// The JSON at a path; `None` for 404.
     pub(super) async fn get(&self, context: &str, path: &str) -> Result<Option<Value>> {
-        let reply = self.request(context, reqwest::Method::GET, path)?.send().await?;
+        let reply = self.request(context, Method::GET, path)?.send().await?;
         if reply.status().as_u16() == 404 {
             return Ok(None);
         }
@@ -67,9 +68,15 @@ impl View {
         Ok(Some(reply.json().await?))
     }
 
+    /// The objects of the collection at a path; none where the path is not served yet.
+    pub(super) async fn items(&self, context: &str, path: &str) -> Result<Vec<Value>> {
+        let list = self.get(context, path).await?.unwrap_or_default();
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
     /// Creates an object in the collection at `path`; an object that is there already is left as it is.
     pub(super) async fn create(&self, context: &str, path: &str, body: &Value) -> Result<()> {
-        let reply = self.request(context, reqwest::Method::POST, path)?.json(body).send().await?;
+        let reply = self.request(context, Method::POST, path)?.json(body).send().await?;
         if !reply.status().is_success() && reply.status().as_u16() != 409 {
             bail!("POST {path} on {context}: {} {}", reply.status(), reply.text().await.unwrap_or_default());
         }

@@ -10,13 +10,16 @@ use data_encoding::BASE64;
 use serde_json::Value;
 
 use super::order::Mount;
-use super::pod::{PodStart, Refusal};
+use super::pod::{PodStart, Refusal, containers};
 use super::text;
 
 /// Ray's folder in the image; a volume there is the pod's own Ray folder, so it needs no mount to work.
 const RAY_TEMP: &str = "/tmp/ray";
 /// Shared by the whole machine: object stores of all nodes are bounded instead.
 const SHARED_MEMORY: &str = "/dev/shm";
+/// Where admission mounts the ServiceAccount's token into every pod. The sandbox issues no tokens, and a mount there
+/// would refuse every pod where the machine allows no mounts: pods run as if `automountServiceAccountToken` were off.
+const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The volume that admission adds to every pod, for clients of the API: no process of a sandbox's pod is one. Left out,
 /// so that such a client finds no token rather than a wrong one.
@@ -41,6 +44,9 @@ pub(super) fn write(start: &PodStart, dir: &Path, ray_temp: &Path) -> Result<BTr
             continue;
         }
         let at = dir.join(name);
+        if is_admitted_token(&start.pod, volume) {
+            continue;
+        }
         if volume.get("emptyDir").is_some() && is_ray_temp(&start.pod, name) {
             written.insert(name.to_owned(), Volume { at: ray_temp.to_owned(), read_only: false });
             continue;
@@ -62,6 +68,14 @@ fn is_ray_temp(pod: &Value, volume: &str) -> bool {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     let mut mounts = containers.filter_map(|c| c["volumeMounts"].as_array()).flatten();
     mounts.any(|m| m["name"] == volume && m["mountPath"] == RAY_TEMP && m["subPath"].is_null())
+}
+
+/// The token volume that admission adds, which nothing mounts elsewhere. A token that a user asks for is still refused.
+fn is_admitted_token(pod: &Value, volume: &Value) -> bool {
+    let mut sources = volume["projected"]["sources"].as_array().into_iter().flatten();
+    let elsewhere = |mount: &Value| mount["name"] == volume["name"] && mount["mountPath"] != TOKEN_FOLDER;
+    sources.any(|source| source.get("serviceAccountToken").is_some())
+        && !containers(pod).any(|(c, _)| c["volumeMounts"].as_array().into_iter().flatten().any(elsewhere))
 }
 
 #[derive(Debug)]
@@ -205,6 +219,9 @@ pub(super) fn mounts(
             continue;
         }
         let volume = volumes.get(name);
+        if volume.is_none() && path == TOKEN_FOLDER {
+            continue;
+        }
         let volume = volume.ok_or_else(|| Refusal::Unsupported(format!("volumeMount {name}: no such volume")))?;
         let sub = match (mount["subPath"].as_str(), mount["subPathExpr"].as_str()) {
             (Some(sub), _) => sub.to_owned(),
@@ -223,4 +240,24 @@ pub(super) fn mounts(
         mounts.push(Mount { source, target: path.into(), read_only: volume.read_only || mount["readOnly"] == true });
     }
     Ok(mounts)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_token_that_admission_mounts_is_left_out_and_one_that_a_user_mounts_is_not() {
+        let volume = json!({"name": "kube-api-access-1", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}});
+        let pod = |at: &str| json!({"spec": {"containers": [{"volumeMounts": [{"name": "kube-api-access-1", "mountPath": at}]}]}});
+        let admitted = pod(TOKEN_FOLDER);
+        assert!(is_admitted_token(&admitted, &volume));
+        let container = &admitted["spec"]["containers"][0];
+        assert!(mounts(container, &BTreeMap::new(), &BTreeMap::new(), true).unwrap().is_empty());
+        assert!(!is_admitted_token(&pod("/mine"), &volume));
+        let script = json!({"name": "kube-api-access-1", "configMap": {"name": "script"}});
+        assert!(!is_admitted_token(&admitted, &script));
+    }
 }
