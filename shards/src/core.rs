@@ -178,6 +178,9 @@ pub struct Shards {
     dice: u64,
 }
 
+/// Shortest time to the next wake-up, ms.
+const WAKE_MIN_MS: u64 = 20;
+
 /// Requests for unit records that may be under way at once.
 const IN_FLIGHT_MAX: usize = 16;
 
@@ -280,7 +283,8 @@ impl Shards {
         if let Some(until) = self.until {
             next = next.min(until);
         }
-        out.push(Effect::WakeAt(next));
+        // What is overdue waits for an answer that is under way: never ask to be called at once, again and again.
+        out.push(Effect::WakeAt(next.max(now + WAKE_MIN_MS)));
     }
 
     fn call(&mut self, purpose: Purpose) -> Call {

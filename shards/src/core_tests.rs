@@ -273,3 +273,16 @@ fn units_of_a_seat_that_a_person_deleted_are_taken_over_only_after_d() {
     b.run(&mut store, 16_250, 22_000);
     assert_eq!(b.held.len(), 64);
 }
+
+#[test]
+fn a_process_never_asks_to_be_woken_at_once_while_the_hub_is_silent() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    a.run(&mut store, 0, 2_000);
+    for ms in (2_250..40_000).step_by(250) {
+        for effect in a.shards.handle(Input::Tick, Mono(ms)) {
+            if let Effect::WakeAt(at) = effect {
+                assert!(at > Mono(ms), "at {ms}");
+            }
+        }
+    }
+}

@@ -47,7 +47,7 @@ pub fn run(seed: u64, jobs: usize) -> Outcome {
         }
     }
     let done = |w: &World| names.iter().all(|name| w.recorder.ending(name).is_some());
-    world.until(Duration::from_secs(12 * 3600), done);
+    world.until(Duration::from_secs(3600), done);
     world.run_for(Duration::from_secs(60));
     let mut violations = world.recorder.violations.clone();
     let submissions = world.submissions();
