@@ -82,7 +82,9 @@ impl Engine {
             Action::Delete { seen, .. } => What::Going(seen.uid.clone()),
             _ => What::Reached(version),
         };
-        self.expect(&flight.key, cluster, id.clone(), what, now);
+        for key in flight.blocks() {
+            self.expect(&key, cluster.clone(), id.clone(), what.clone(), now);
+        }
     }
 
     /// Waits for something of a table, where there is one.
@@ -228,7 +230,9 @@ impl Engine {
                 None => return,
             },
         };
-        self.expect(&flight.key, cluster, id, what, now);
+        for key in flight.blocks() {
+            self.expect(&key, cluster.clone(), id.clone(), what.clone(), now);
+        }
     }
 
     // --- Ray ---
@@ -271,8 +275,7 @@ impl Engine {
 
     fn finish(&mut self, ticket: Ticket, flight: &Flight, now: Time, out: &mut Vec<Effect>) {
         self.inflight.close(flight);
-        let shared = matches!(flight.purpose, Purpose::Fetch(..));
-        for key in self.inflight.settle(ticket, &flight.key, shared) {
+        for key in self.inflight.settle(ticket, flight) {
             self.free_if_met(&key, now, out);
         }
         if let Some((root, _, _)) = &flight.root

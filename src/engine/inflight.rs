@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Ticket;
+use super::gate::target;
 use crate::api::{Cluster, Id, Key, Kind, RootId, Time, Uid, Version};
 use crate::plan::{Action, Note};
 use crate::row::Tables;
@@ -30,6 +31,25 @@ pub(super) struct Flight {
     pub(super) limit_ms: u64,
     /// The root object that it is about.
     pub(super) root: Option<(Key, RootId, i64)>,
+}
+
+impl Flight {
+    /// The keys that must not be looked at before this has ended and is in sight: the one that sent it, and the one of
+    /// the object that is written, where that is planned by itself. (A RayCluster that its RayJob deletes must not find
+    /// its pods missing and make them again.)
+    pub(super) fn blocks(&self) -> Vec<Key> {
+        let mut keys = vec![self.key.clone()];
+        if let Purpose::Write(action) | Purpose::ReadBack(action) = &self.purpose
+            && let Some(id) = target(action)
+            && matches!(id.kind, Kind::RayJob | Kind::RayCluster)
+        {
+            let object = Key { cluster: action.cluster(), id: id.clone() };
+            if object != self.key {
+                keys.push(object);
+            }
+        }
+        keys
+    }
 }
 
 /// What a key waits for before its next look.
@@ -134,7 +154,9 @@ impl Inflight {
         if let Purpose::Write(action) = &flight.purpose {
             self.count(&flight, action, 1);
         }
-        self.busy.entry(flight.key.clone()).or_default().tickets.insert(ticket);
+        for key in flight.blocks() {
+            self.busy.entry(key).or_default().tickets.insert(ticket);
+        }
         self.deadlines.insert((deadline(&flight), ticket));
         self.flights.insert(ticket, flight);
         ticket
@@ -232,12 +254,15 @@ impl Inflight {
     }
 
     /// The ticket asks for nothing more. Returns every key that waited for it.
-    pub(super) fn settle(&mut self, ticket: Ticket, key: &Key, shared: bool) -> Vec<Key> {
-        if !shared {
-            if let Some(busy) = self.busy.get_mut(key) {
-                busy.tickets.remove(&ticket);
+    pub(super) fn settle(&mut self, ticket: Ticket, flight: &Flight) -> Vec<Key> {
+        if !matches!(flight.purpose, Purpose::Fetch(..)) {
+            let keys = flight.blocks();
+            for key in &keys {
+                if let Some(busy) = self.busy.get_mut(key) {
+                    busy.tickets.remove(&ticket);
+                }
             }
-            return vec![key.clone()];
+            return keys;
         }
         let mut keys = Vec::new();
         for (key, busy) in &mut self.busy {

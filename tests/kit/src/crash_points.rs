@@ -48,7 +48,7 @@ pub fn live(story: &Story, seed: u64, death: Option<(usize, Death)>, trace: bool
 fn play(story: &Story, seed: u64, death: Option<(usize, Death)>, trace: bool) -> (World, usize, Vec<String>) {
     let members = [MemberPlan::new("eu", 1, 8), MemberPlan::new("us", 1, 8)];
     let mut world = World::new(seed, &members);
-    world.trace = trace;
+    world.trace = trace.then(String::new);
     if let Some((at, death)) = death {
         world.die_at(at, death);
     }

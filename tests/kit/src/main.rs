@@ -46,6 +46,9 @@ enum Command {
         /// Jobs per seed.
         #[arg(long, default_value_t = simulate::JOBS)]
         jobs: usize,
+        /// Print every write whose target contains this.
+        #[arg(long)]
+        trace: Option<String>,
     },
 }
 
@@ -55,7 +58,7 @@ fn main() -> ExitCode {
             Some(at) => one_crash(seed, story.as_deref(), at, death.as_deref()),
             None => all_crashes(seed, step, story.as_deref()),
         },
-        Command::Sim { seeds, seed_base, jobs } => sim(seeds, seed_base, jobs),
+        Command::Sim { seeds, seed_base, jobs, trace } => sim(seeds, seed_base, jobs, trace.as_deref()),
     }
 }
 
@@ -106,7 +109,7 @@ fn all_crashes(seed: u64, step: usize, only: Option<&str>) -> ExitCode {
 }
 
 #[expect(clippy::print_stdout, reason = "a program for people")]
-fn sim(seeds: u64, base: u64, jobs: usize) -> ExitCode {
+fn sim(seeds: u64, base: u64, jobs: usize, trace: Option<&str>) -> ExitCode {
     println!("seeds {base} to {}", base + seeds.saturating_sub(1));
     let began = Instant::now();
     let next = AtomicU64::new(0);
@@ -120,7 +123,7 @@ fn sim(seeds: u64, base: u64, jobs: usize) -> ExitCode {
                     if index >= seeds {
                         return;
                     }
-                    let outcome = simulate::run(base + index, jobs);
+                    let outcome = simulate::run(base + index, jobs, trace);
                     for sentence in &outcome.violations {
                         println!("seed {}: {sentence}", outcome.seed);
                     }

@@ -25,8 +25,9 @@ pub struct Outcome {
 /// Jobs of one run.
 pub const JOBS: usize = 100;
 
-/// One seed: submits the jobs over ten minutes, waits until all have ended, judges.
-pub fn run(seed: u64, jobs: usize) -> Outcome {
+/// One seed: submits the jobs over ten minutes, waits until all have ended, judges. Writes whose target contains
+/// `trace` are printed.
+pub fn run(seed: u64, jobs: usize, trace: Option<&str>) -> Outcome {
     let mut dice = fastrand::Rng::with_seed(seed ^ 0x6a6f_6273);
     let members = [
         MemberPlan::new("eu", 2, 8).queue("ml", 12).queue("research", 8),
@@ -34,6 +35,7 @@ pub fn run(seed: u64, jobs: usize) -> Outcome {
         MemberPlan::new("ap", 2, 4).queue("ml", 8).late(if dice.bool() { 12_000 } else { 0 }),
     ];
     let mut world = World::new(seed, &members);
+    world.trace = trace.map(str::to_owned);
     world.links(&LinkProfile::stormy());
     let names: Vec<String> = (0..jobs).map(|i| format!("job-{i:03}")).collect();
     for (index, name) in names.iter().enumerate() {

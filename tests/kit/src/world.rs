@@ -73,8 +73,8 @@ pub struct World {
     pub recorder: Recorder,
     /// Writes that replicas have sent so far, and what each was.
     pub writes: Vec<String>,
-    /// Print every message (for a person who follows one seed).
-    pub trace: bool,
+    /// Print every write whose target contains this (for a person who follows one seed).
+    pub trace: Option<String>,
     sites: BTreeMap<Cluster, Site>,
     processes: Vec<Process>,
     links: BTreeMap<(usize, Cluster), Link>,
@@ -103,7 +103,7 @@ impl World {
             steps: 0,
             recorder: Recorder::default(),
             writes: Vec::new(),
-            trace: false,
+            trace: None,
             sites,
             processes: Vec::new(),
             links: BTreeMap::new(),
@@ -407,8 +407,8 @@ impl World {
 
     fn arrive(&mut self, replica: usize, life: u64, out: &Outgoing, fate: Fate) {
         let now = self.now;
-        if self.trace {
-            self.show(out);
+        if self.trace.as_ref().is_some_and(|word| out.request.target.contains(word.as_str())) {
+            self.show(out, fate);
         }
         let answer = if let Fate::Refused(_, status) = fate {
             Answer::Reply(refusal(status))
@@ -530,12 +530,13 @@ impl World {
     }
 
     #[expect(clippy::print_stdout, reason = "asked for by a person who follows one run")]
-    fn show(&self, out: &Outgoing) {
+    fn show(&self, out: &Outgoing, fate: Fate) {
         let since = self.now.since(BEGIN).as_millis();
         if out.is_write {
             let body = String::from_utf8_lossy(&out.request.body);
             let body: String = body.chars().take(400).collect();
-            println!("{since:>8} {:<6} {} {}  {body}", out.request.method.as_str(), out.cluster, out.request.target);
+            let (method, target) = (out.request.method.as_str(), &out.request.target);
+            println!("{since:>8} {method:<6} {} {target} {fate:?} {body}", out.cluster);
         }
     }
 }
