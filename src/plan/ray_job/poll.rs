@@ -39,28 +39,48 @@ pub(super) fn running(draft: &mut Draft<'_>) -> Flow {
             return Flow::Stop;
         }
     };
+    let end = submitter_end(draft, &submitter);
+    ask(draft, &cluster, submitter.finished, end)
+}
+
+/// What KubeRay makes of a submitter that has ended. It stands only where Ray itself does not know better: a job that
+/// runs is followed, and a job that has ended counts with its own result, however late we look (report R16).
+enum SubmitterEnd {
+    /// It ended more than [`SUBMITTER_GRACE_SECONDS`] ago, and the job has not.
+    Overdue(String),
+    /// It failed, for this reason.
+    Failed(&'static str, String),
+}
+
+impl SubmitterEnd {
+    fn apply(self, draft: &mut Draft<'_>) -> Flow {
+        match self {
+            SubmitterEnd::Overdue(text) => {
+                draft.new.job_status = Some("FAILED".into());
+                draft.go("Failed", "JobDeploymentStatusTransitionGracePeriodExceeded", text);
+            }
+            SubmitterEnd::Failed(reason, text) => draft.go("Failed", reason, text),
+        }
+        Flow::Next
+    }
+}
+
+fn submitter_end(draft: &mut Draft<'_>, submitter: &Submitter) -> Option<SubmitterEnd> {
     if let Some(finished) = submitter.finished {
         let due = after(finished, SUBMITTER_GRACE_SECONDS);
         if draft.pass.now >= due {
-            let text = format!(
+            return Some(SubmitterEnd::Overdue(format!(
                 "The RayJob submitter finished at {} but the ray job did not reach terminal state within {SUBMITTER_GRACE_SECONDS}s",
                 finished.seconds_text()
-            );
-            draft.new.job_status = Some("FAILED".into());
-            draft.go("Failed", "JobDeploymentStatusTransitionGracePeriodExceeded", text);
-            return Flow::Next;
+            )));
         }
         draft.pass.look_at(due);
     }
-    if let Some(message) = submitter.failed {
-        if draft.old.job_status.as_deref() == Some("FAILED") {
-            draft.go("Failed", "AppFailed", "");
-        } else {
-            draft.go("Failed", "SubmissionFailed", message);
-        }
-        return Flow::Next;
-    }
-    ask(draft, &cluster, submitter.finished)
+    let message = submitter.failed.clone()?;
+    Some(match draft.old.job_status.as_deref() {
+        Some("FAILED") => SubmitterEnd::Failed("AppFailed", String::new()),
+        _ => SubmitterEnd::Failed("SubmissionFailed", message),
+    })
 }
 
 /// A terminal Ray job whose RayJob does not follow for too long ends it.
@@ -140,7 +160,7 @@ fn submitter(draft: &Draft<'_>) -> Result<Submitter, String> {
 }
 
 /// Asks Ray about the job, or uses the answer if it is fresh.
-fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>) -> Flow {
+fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>, end: Option<SubmitterEnd>) -> Flow {
     let Some(dashboard) = draft.dashboard() else {
         draft.pass.waits_for("status.dashboardURL is not readable");
         return Flow::Stop;
@@ -158,6 +178,10 @@ fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>) -> F
     };
     draft.pass.look_at(at + PERIOD);
     match answer {
+        // Without an answer a failed submitter is all there is; one that is merely overdue may have left a good job.
+        JobAnswer::Failed(_) if matches!(end, Some(SubmitterEnd::Failed(..))) => {
+            end.map_or(Flow::Stop, |end| end.apply(draft))
+        }
         JobAnswer::Failed(why) => {
             draft.pass.waits_for(format!("Ray does not answer about the job: {why}"));
             check_failed(draft)
@@ -167,6 +191,9 @@ fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>) -> F
             submit(draft, dashboard, job, submitted)
         }
         JobAnswer::NotFound => {
+            if let Some(end) = end {
+                return end.apply(draft);
+            }
             if finished.is_some() {
                 draft.go("Failed", "AppFailed", "the submitter completed, but Ray does not know the job");
                 return Flow::Next;
@@ -175,6 +202,13 @@ fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>) -> F
             Flow::Stop
         }
         JobAnswer::Info(info) => {
+            let status = info["status"].as_str().unwrap_or_default();
+            if let Some(end) = end
+                && status != "RUNNING"
+                && !is_terminal(status)
+            {
+                return end.apply(draft);
+            }
             known(draft, cluster, &info, finished.is_some());
             Flow::Next
         }
