@@ -164,6 +164,13 @@ fn code(line: &str) -> &str {
     if trimmed.starts_with("//") { "" } else { line.split(" // ").next().unwrap_or("") }
 }
 
+/// Whether the word stands in the line, not as the end of a longer one (`fastrand::` is not `rand::`).
+fn stands_in(line: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let starts_in_word = word.starts_with(is_part);
+    line.match_indices(word).any(|(at, _)| !starts_in_word || !line[..at].ends_with(is_part))
+}
+
 /// Lines before the file's unit tests: tests may do what the core may not.
 fn product_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(i, line)| (i + 1, line)).take_while(|(_, line)| !line.starts_with("#[cfg(test)]"))
@@ -179,7 +186,7 @@ fn breaches(name: &str, text: &str) -> Vec<String> {
             continue;
         }
         for (number, line) in product_lines(text) {
-            if let Some(word) = rule.words.iter().find(|w| code(line).contains(**w)) {
+            if let Some(word) = rule.words.iter().find(|w| stands_in(code(line), w)) {
                 found.push(format!("{name}:{number}: `{word}`: {}", rule.name));
             }
         }

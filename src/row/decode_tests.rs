@@ -1,3 +1,6 @@
+//! Objects as servers send them, and what their rows say.
+//! Must not look beyond the row.
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,3 +1,6 @@
+//! Stories of one informer and the replies that it gets.
+//! Must not look into its state: what is asserted is what it asks for and tells.
+
 use serde_json::{Value, json};
 
 use super::*;
