@@ -55,7 +55,7 @@ const RULES: &[Rule] = &[
             "std::net::Udp",
             "std::io::",
             "std::process",
-            "kube::",
+            "kube::Client",
             "reqwest::",
             "hyper::",
             "println!",
