@@ -58,10 +58,10 @@ impl Process {
             for effect in self.shards.handle(input, now) {
                 match effect {
                     Effect::List(call) => {
-                        queue.insert(0, Input::Listed(call, Ok(store.records.values().cloned().collect())))
+                        queue.insert(0, Input::Listed(call, Ok(store.records.values().cloned().collect())));
                     }
                     Effect::Read(call, name) => {
-                        queue.insert(0, Input::Read(call, Ok(store.records.get(&name).cloned())))
+                        queue.insert(0, Input::Read(call, Ok(store.records.get(&name).cloned())));
                     }
                     Effect::Create(call, record) => queue.insert(0, Input::Written(call, store.write(record, true))),
                     Effect::Put(call, record) => queue.insert(0, Input::Written(call, store.write(record, false))),
@@ -225,10 +225,10 @@ fn a_renewal_whose_answer_is_lost_is_found_by_reading() {
                     }
                     Effect::Put(call, record) => inputs.insert(0, Input::Written(call, store.write(record, false))),
                     Effect::Read(call, name) => {
-                        inputs.insert(0, Input::Read(call, Ok(store.records.get(&name).cloned())))
+                        inputs.insert(0, Input::Read(call, Ok(store.records.get(&name).cloned())));
                     }
                     Effect::List(call) => {
-                        inputs.insert(0, Input::Listed(call, Ok(store.records.values().cloned().collect())))
+                        inputs.insert(0, Input::Listed(call, Ok(store.records.values().cloned().collect())));
                     }
                     Effect::Lost(unit) => panic!("lost {unit} at {ms}"),
                     _ => {}

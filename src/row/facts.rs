@@ -142,11 +142,14 @@ pub struct ServicePort {
     pub node_port: i32,
 }
 
+/// A condition with status `True`: type, reason, message, last transition.
+pub type TrueCondition = (Arc<str>, Arc<str>, Arc<str>, Option<Time>);
+
 /// A batch Job.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct JobFacts {
-    /// Conditions with status `True`: type, reason, message, last transition.
-    pub conditions: Vec<(Arc<str>, Arc<str>, Arc<str>, Option<Time>)>,
+    /// Conditions that hold.
+    pub conditions: Vec<TrueCondition>,
     /// `status.active`.
     pub active: i32,
     /// `status.succeeded`.

@@ -80,7 +80,7 @@ fn named_workers_go_and_their_names_are_not_given_again() {
     let (mut world, id) = running();
     let victim = workers(&world)[0].0.name.to_string();
     world.edit(&id, |c| {
-        c["spec"]["workerGroupSpecs"][0]["scaleStrategy"] = json!({ "workersToDelete": [victim.clone(), "unknown"] })
+        c["spec"]["workerGroupSpecs"][0]["scaleStrategy"] = json!({ "workersToDelete": [victim.clone(), "unknown"] });
     });
     world.settle();
     world.bury();
