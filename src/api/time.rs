@@ -30,7 +30,7 @@ impl Time {
 
     /// Time passed since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
-        Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
 
@@ -64,6 +64,8 @@ mod tests {
         assert_eq!(t.seconds_text(), "2026-11-29T12:00:00Z");
         assert_eq!(t.micro_text(), "2026-11-29T12:00:00.250000Z");
         assert_eq!(Time::parse(&t.micro_text()), Some(t));
+        // "At once" is the earliest time that there is.
+        assert_eq!(Time(i64::MIN).since(t), Duration::ZERO);
         assert_eq!((t + Duration::from_millis(750)).since(t), Duration::from_millis(750));
     }
 }

@@ -9,7 +9,7 @@ use super::inflight::{Expectation, Flight, Purpose, What};
 use super::owner::{self, Owner, Which};
 use super::units::Holding;
 use super::{Effect, Engine, Memo};
-use crate::api::{Cluster, Id, Key, Time};
+use crate::api::{Cluster, Id, Key, Kind, Time};
 use crate::plan::{Action, Me, Member, Note, Plan, Seen, Why};
 
 /// Time that one request may take.
@@ -18,6 +18,8 @@ pub(super) const LIMIT_MS: u64 = 5_000;
 const FETCH_AGAIN: Duration = Duration::from_secs(5);
 /// So long a hand-over keeps other writes for its root object back.
 const CLOSING: Duration = Duration::from_secs(1);
+/// A binding waits this long for the sight of the one before it.
+const BINDING_AGAIN: Duration = Duration::from_millis(20);
 /// So long after gaining a unit a member's key waits for the member's first lists.
 const FIRST_LISTS: Duration = Duration::from_secs(10);
 
@@ -142,8 +144,17 @@ impl Engine {
             out.extend(events.into_iter().map(Effect::Record));
             return;
         }
+        let binds = owner.which == Which::Place && actions.iter().any(is_binding);
+        if binds && self.binding_is_out_of_sight(key, owner) {
+            self.journal.say(key, Why::new("another object of its queue was bound just now: not seen here yet"), now);
+            self.queue.put(key, now + BINDING_AGAIN);
+            return;
+        }
         match self.judge(key, owner, holding, actions, now) {
             Verdict::Send { actions, whole } => {
+                if binds {
+                    self.bound_last.insert(owner.unit.clone(), key.clone());
+                }
                 let notes = if whole { events } else { Vec::new() };
                 self.send_all(key, owner, holding, actions, notes, now, out);
             }
@@ -171,6 +182,13 @@ impl Engine {
                 out.push(Effect::Doubt(owner.unit.clone(), epoch));
             }
         }
+    }
+
+    /// What a queue bound last is missing from the tables that the next choice was made from: two objects would get the
+    /// same room, and the second would be sent back by its member's own check, with a back-off.
+    fn binding_is_out_of_sight(&self, key: &Key, owner: &Owner) -> bool {
+        let Some(last) = self.bound_last.get(&owner.unit).filter(|last| *last != key) else { return false };
+        self.inflight.is_busy(last) && owner::of(&self.world, last).is_ok_and(|last| last.which == Which::Place)
     }
 
     fn judge(&self, key: &Key, owner: &Owner, holding: &Holding, actions: Vec<Action>, now: Time) -> Verdict {
@@ -256,4 +274,9 @@ impl Engine {
         let ticket = self.inflight.begin_fetch(key, cluster, id, now, LIMIT_MS);
         out.push(Effect::Fetch(ticket, cluster.clone(), id.clone()));
     }
+}
+
+/// Whether it is the write that gives a waiting object a member.
+fn is_binding(action: &Action) -> bool {
+    matches!(action, Action::Replace { id, body, .. } if id.kind == Kind::Placement && body["spec"]["stage"] == "Reserving")
 }

@@ -188,6 +188,8 @@ pub struct Engine {
     inflight: Inflight,
     journal: Journal,
     memos: BTreeMap<Key, Memo>,
+    /// The root object that a queue's unit bound last.
+    bound_last: BTreeMap<Arc<str>, Key>,
     presence: BTreeMap<Cluster, Presence>,
     refused: BTreeMap<MemberName, String>,
     /// When a refused member is tried again.
@@ -247,6 +249,7 @@ impl Engine {
             inflight: Inflight::default(),
             journal: Journal::default(),
             memos: BTreeMap::new(),
+            bound_last: BTreeMap::new(),
             presence: BTreeMap::new(),
             refused: BTreeMap::new(),
             retries: BTreeMap::new(),

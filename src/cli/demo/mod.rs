@@ -68,6 +68,9 @@ pub async fn run(args: DemoArgs) -> Result<()> {
         }),
         _signal = shutdown::asked() => Err(anyhow::anyhow!("interrupted")),
     };
+    if ended.is_err() {
+        demo.keep_state().await;
+    }
     demo.stop().await;
     output::print(&format!("\n{}\n", demo.told.summary()))?;
     ended.and_then(|()| demo.told.check())?;
@@ -281,6 +284,25 @@ impl Demo {
             leases.iter().map(|lease| (text(&lease["metadata"]["name"]), text(&lease["spec"]["holderIdentity"])));
         let units = units.filter(|(name, _)| name.starts_with("q-") || name.starts_with("m-"));
         Ok(units.map(|(name, holder)| (name.to_owned(), holder.to_owned())).collect())
+    }
+
+    /// What a person needs who wants to know why: the objects of all clusters as they are now, one file for each kind.
+    async fn keep_state(&self) {
+        let kinds = [
+            "/apis/ray.io/v1/rayjobs",
+            "/apis/ray.io/v1/rayclusters",
+            "/apis/rayfleet.io/v1alpha1/placements",
+            "/api/v1/pods",
+            "/api/v1/events",
+        ];
+        for cluster in ["hub", "eu", "us", "ap"] {
+            for path in kinds {
+                // It failed already: what can be had is kept.
+                let Ok(Some(list)) = self.view.get(cluster, path).await else { continue };
+                let kind = path.rsplit('/').next().unwrap_or_default();
+                let _kept = std::fs::write(self.args.dir.join(format!("{cluster}-{kind}.json")), format!("{list:#}"));
+            }
+        }
     }
 
     /// Ends both processes: the controller first, then the sandbox, which takes its pods with it.

@@ -466,3 +466,30 @@ fn a_new_generation_begins_with_a_clean_memory() {
     story.see(&Cluster::Hub, placement_with("Reserving", 130, json!({"generation": 2})));
     assert!(story.looked(Which::Reserve));
 }
+
+#[test]
+fn a_queue_binds_one_object_and_sees_it_before_it_binds_the_next() {
+    let object = |name: &str, version| {
+        row(Kind::RayJob, json!({"metadata": {"name": name, "labels": {"volcano.sh/queue-name": "ml"}}}), version)
+    };
+    let waiting = |name: &str, stage: &str, version| {
+        let spec = json!({"root": {"kind": "RayJob", "name": name, "uid": format!("u-{name}"), "rootId": name},
+            "queue": "ml", "stage": stage, "generation": 0, "member": "eu"});
+        row(Kind::Placement, json!({"metadata": {"name": format!("rayjob-{name}")}, "spec": spec}), version)
+    };
+    let hub = vec![object("a", 2), object("b", 3), waiting("a", "Waiting", 4), waiting("b", "Waiting", 5)];
+    let mut story = Story::ready_with(hub, vec![]);
+    story.plan(Which::Place, |seen, id| {
+        let placement = seen.hub.get(&Id::new(Kind::Placement, "n", format!("rayjob-{}", id.name).as_str())).unwrap();
+        does(vec![replace(Cluster::Hub, placement, |body| body["spec"]["stage"] = json!("Reserving"))])
+    });
+    let (ticket, first) = only_write(&story.see(&Cluster::Hub, object("a", 110)));
+    assert!(writes(&story.see(&Cluster::Hub, object("b", 111))).is_empty(), "the first one is under way");
+    story.tell(Input::Done(ticket, ok(120)));
+    assert!(writes(&story.later(100)).is_empty(), "the first one is not in sight");
+    let mut then = story.see(&Cluster::Hub, waiting("a", "Reserving", 120));
+    then.extend(story.later(100));
+    let (_, second) = only_write(&then);
+    assert_eq!(body(&first)["metadata"]["name"], "rayjob-a");
+    assert_eq!(body(&second)["metadata"]["name"], "rayjob-b");
+}
