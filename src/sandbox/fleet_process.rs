@@ -162,13 +162,14 @@ impl FleetProcess {
         Ok(Self { servers, kubeconfig, isolation, pods, tasks })
     }
 
-    /// Ends pods, then servers.
+    /// Ends schedulers and kubelets, then pods, then servers.
     pub async fn stop(mut self) {
+        // First whoever would start again what ends.
+        self.tasks.shutdown().await;
         if let Some(pods) = &self.pods {
             // Dropping them kills what is left.
             let _late = tokio::time::timeout(GRACE * 2, pods.shutdown(GRACE)).await;
         }
-        self.tasks.shutdown().await;
         for server in self.servers {
             server.listening.stop().await;
         }
