@@ -108,7 +108,9 @@ fn first_lines(process: &FleetProcess, members: usize, controller: bool) -> Stri
     };
     let servers: Vec<String> =
         process.servers.iter().map(|server| format!("  {:10} {}", server.name, server.url)).collect();
-    let kubeconfig = process.kubeconfig.display();
+    // Whole, so that it can be copied into any shell.
+    let kubeconfig = std::path::absolute(&process.kubeconfig).unwrap_or_else(|_| process.kubeconfig.clone());
+    let kubeconfig = kubeconfig.display();
     let run = format!("rayfleet run --kubeconfig {kubeconfig} --context hub");
     let controller = if controller {
         "A controller runs inside.".to_owned()
