@@ -143,7 +143,7 @@ pub struct ServicePort {
 }
 
 /// A condition with status `True`: type, reason, message, last transition.
-pub type TrueCondition = (Arc<str>, Arc<str>, Arc<str>, Option<Time>);
+pub(super) type TrueCondition = (Arc<str>, Arc<str>, Arc<str>, Option<Time>);
 
 /// A batch Job.
 #[derive(Clone, Debug, PartialEq, Default)]
