@@ -8,29 +8,39 @@ use serde_json::{Value, json};
 use crate::api::Time;
 use crate::api::wire::{Method, Reply, Request};
 
+/// What stands at a JSON pointer. As `Value::pointer`, without its copies: cores read objects millions of times in a
+/// simulation. The pointers written here hold no escaped characters.
+fn at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
+    pointer.split('/').skip(1).try_fold(object, |value, part| match value {
+        Value::Object(map) => map.get(part),
+        Value::Array(items) => items.get(part.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
 /// Text at a JSON pointer; empty where there is none.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
+    at(object, pointer).and_then(Value::as_str).unwrap_or("")
 }
 
 /// Whole number at a JSON pointer.
 pub fn number(object: &Value, pointer: &str) -> Option<i64> {
-    object.pointer(pointer).and_then(Value::as_i64)
+    at(object, pointer).and_then(Value::as_i64)
 }
 
 /// List at a JSON pointer; empty where there is none.
 pub fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    at(object, pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// Whether something stands at a JSON pointer.
 pub fn has(object: &Value, pointer: &str) -> bool {
-    object.pointer(pointer).is_some_and(|v| !v.is_null())
+    at(object, pointer).is_some_and(|v| !v.is_null())
 }
 
 /// Entry of a map of texts (labels, annotations): names may hold slashes.
 pub fn entry<'a>(object: &'a Value, pointer: &str, name: &str) -> &'a str {
-    object.pointer(pointer).and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or("")
+    at(object, pointer).and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or("")
 }
 
 /// `metadata.uid`

@@ -82,6 +82,10 @@ pub struct World {
     sequence: u64,
     streams: BTreeMap<(Cluster, WatchId), Stream>,
     site_due: Option<Time>,
+    /// Sites that were acted on since they last came to rest.
+    touched: BTreeSet<Cluster>,
+    /// When each site wants to act by itself.
+    wants: BTreeMap<Cluster, Time>,
     death: Option<(usize, Death)>,
     held_back: Option<(Outgoing, u64)>,
     profile: LinkProfile,
@@ -111,12 +115,15 @@ impl World {
             sequence: 0,
             streams: BTreeMap::new(),
             site_due: None,
+            touched: BTreeSet::new(),
+            wants: BTreeMap::new(),
             death: None,
             held_back: None,
             profile: LinkProfile::calm(),
             seed,
             down: BTreeSet::new(),
         };
+        world.touched = world.sites.keys().cloned().collect();
         world.processes.push(Process { seat: "a".to_owned(), life: 0, replica: None, dead: BTreeSet::new() });
         world.push(BEGIN, Event::Start { replica: 0 });
         world.settle();
@@ -170,6 +177,7 @@ impl World {
 
     /// The same, to act as a person there.
     pub fn site_mut(&mut self, cluster: &str) -> &mut Site {
+        self.touched.insert(cluster_of(cluster));
         self.sites.get_mut(&cluster_of(cluster)).expect("a site of this world")
     }
 
@@ -407,6 +415,7 @@ impl World {
 
     fn arrive(&mut self, replica: usize, life: u64, out: &Outgoing, fate: Fate) {
         let now = self.now;
+        self.touched.insert(out.cluster.clone());
         if self.trace.as_ref().is_some_and(|word| out.request.target.contains(word.as_str())) {
             self.show(out, fate);
         }
@@ -425,6 +434,7 @@ impl World {
             if its_life == life {
                 self.held_back = Some((late, its_life));
             } else {
+                self.touched.insert(late.cluster.clone());
                 let Some(site) = self.sites.get_mut(&late.cluster) else { return };
                 site.handle(&late.request, now);
             }
@@ -488,16 +498,20 @@ impl World {
     /// Lets all sites act at the present time and sends lines of watches on their way.
     fn settle(&mut self) {
         let now = self.now;
-        let clusters: Vec<Cluster> = self.sites.keys().cloned().collect();
-        let mut next: Option<Time> = None;
-        for cluster in clusters {
+        let mut due = std::mem::take(&mut self.touched);
+        due.extend(self.wants.iter().filter(|(_, at)| **at <= now).map(|(cluster, _)| cluster.clone()));
+        for cluster in due {
             let Some(site) = self.sites.get_mut(&cluster) else { continue };
             let lines = site.settle(&mut self.recorder, now);
-            next = next.into_iter().chain(site.next_at()).min();
+            match site.next_at() {
+                Some(at) => self.wants.insert(cluster.clone(), at),
+                None => self.wants.remove(&cluster),
+            };
             for (watch, line) in lines {
                 self.deliver(&cluster, watch, line);
             }
         }
+        let next = self.wants.values().min().copied();
         if let Some(at) = next
             && self.site_due.is_none_or(|due| at < due || due < now)
         {

@@ -268,6 +268,9 @@ impl Volcano {
 
     /// When the next held PodGroup may be looked at.
     fn next_release(&self) -> Option<Time> {
+        if self.settings.delay.is_zero() {
+            return None;
+        }
         let waiting =
             self.seen.groups.values().filter(|g| !has(g, "/status/phase") || text(g, "/status/phase") == "Pending");
         let release = waiting.filter_map(|g| self.first_seen.get(uid(g)).map(|at| *at + self.settings.delay));
