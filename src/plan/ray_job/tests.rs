@@ -98,15 +98,29 @@ fn a_submitter_that_fails_fails_the_job() {
 }
 
 #[test]
-fn a_silent_end_of_the_submitter_fails_the_job_after_thirty_seconds() {
+fn a_silent_end_of_the_submitter_fails_a_job_that_does_not_begin_within_thirty_seconds() {
     let (mut world, id) = running("K8sJobMode", |_| {});
-    ray_says(&mut world, "RUNNING");
+    ray_says(&mut world, "PENDING");
     submitter_ends(&mut world, "Complete");
     world.after(29);
     assert_eq!(state(&world, &id), "Running");
-    world.after(1);
+    world.after(4);
     let status = world.status(&id);
     assert_eq!((&status["jobDeploymentStatus"], &status["jobStatus"]), (&json!("Failed"), &json!("FAILED")));
+}
+
+#[test]
+fn a_job_that_runs_is_followed_whatever_became_of_its_submitter() {
+    for end in ["Complete", "Failed"] {
+        let (mut world, id) = running("K8sJobMode", |_| {});
+        ray_says(&mut world, "RUNNING");
+        submitter_ends(&mut world, end);
+        world.after(120);
+        assert_eq!(state(&world, &id), "Running", "submitter {end}");
+        ray_says(&mut world, "SUCCEEDED");
+        world.after(4);
+        assert_eq!(state(&world, &id), "Complete", "submitter {end}");
+    }
 }
 
 #[test]

@@ -40,15 +40,27 @@ pub fn stories() -> Vec<Story> {
 
 /// Plays one life from the empty fleet to the deleted root object; gives the number of writes and what was wrong.
 pub fn live(story: &Story, seed: u64, death: Option<(usize, Death)>, trace: bool) -> (World, Vec<String>) {
-    let (world, _, wrong) = play(story, seed, death, trace);
+    let (world, _, wrong) = play(story, seed, death, trace, false);
     (world, wrong)
 }
 
+/// A controller whose writes carry no resourceVersion dies at write `at`, which is carried out late: what was wrong.
+pub fn live_without_versions(story: &Story, seed: u64, at: usize) -> Vec<String> {
+    play(story, seed, Some((at, Death::CarriedOutLate)), false, true).2
+}
+
 /// The same; the number is that of the writes until the root object was gone.
-fn play(story: &Story, seed: u64, death: Option<(usize, Death)>, trace: bool) -> (World, usize, Vec<String>) {
+fn play(
+    story: &Story,
+    seed: u64,
+    death: Option<(usize, Death)>,
+    trace: bool,
+    unconditional: bool,
+) -> (World, usize, Vec<String>) {
     let members = [MemberPlan::new("eu", 1, 8), MemberPlan::new("us", 1, 8)];
     let mut world = World::new(seed, &members);
     world.trace = trace.then(String::new);
+    world.unconditional = unconditional;
     if let Some((at, death)) = death {
         world.die_at(at, death);
     }
@@ -74,7 +86,7 @@ fn play(story: &Story, seed: u64, death: Option<(usize, Death)>, trace: bool) ->
 
 /// All points of one story, from `from` on in steps of `step`. `tell` gets a line for each run that went wrong.
 pub fn run(story: &Story, seed: u64, step: usize, mut tell: impl FnMut(String)) -> Tally {
-    let (world, life, wrong) = play(story, seed, None, false);
+    let (world, life, wrong) = play(story, seed, None, false, false);
     let writes = &world.writes[..life];
     let mut tally = Tally::default();
     for sentence in wrong {

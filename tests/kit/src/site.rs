@@ -1,7 +1,7 @@
 //! One simulated cluster: an API server and what surrounds it, acting on each other at virtual times.
 //! Must not know replicas.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use rayfleet::api::wire::{Method, Reply, Request};
 use rayfleet::api::{Cluster, Time};
@@ -21,7 +21,8 @@ pub struct Site {
     /// Its API server.
     pub server: ApiServer,
     around: Surroundings,
-    recorded: BTreeSet<WatchId>,
+    /// The recorder's watches: path, and the version that each has reached.
+    recorded: BTreeMap<WatchId, (&'static str, String)>,
 }
 
 /// A line of a watch that belongs to somebody outside the site.
@@ -38,20 +39,26 @@ impl Site {
         now: Time,
     ) -> Self {
         let server = ApiServer::new(Options { name: cluster.to_string(), uid_seed: seed, ..Options::default() });
-        let mut site = Self { cluster, server, around: Surroundings::new(cores, now), recorded: BTreeSet::new() };
+        let mut site = Self { cluster, server, around: Surroundings::new(cores, now), recorded: BTreeMap::new() };
         for object in crds.iter().chain(objects) {
             site.create(object, now);
         }
-        let watched: &[&str] = match site.cluster {
+        let watched: &[&'static str] = match site.cluster {
             Cluster::Hub => &["/apis/ray.io/v1/rayjobs", "/apis/rayfleet.io/v1alpha1/placements"],
             Cluster::Member(_) => &["/apis/ray.io/v1/rayjobs", "/apis/ray.io/v1/rayclusters", "/api/v1/pods"],
         };
         for path in watched {
-            let answer = site.server.handle(&Request::get(format!("{path}?watch=true&resourceVersion=0")), now);
-            let Answer::Watch(id) = answer else { panic!("the recorder cannot watch {path}: {answer:?}") };
-            site.recorded.insert(id);
+            site.watch(path, "0".to_owned(), now);
         }
         site
+    }
+
+    /// The recorder looks on from a version, so that it misses nothing when the server ends a watch.
+    fn watch(&mut self, path: &'static str, version: String, now: Time) {
+        let request = Request::get(format!("{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}"));
+        let answer = self.server.handle(&request, now);
+        let Answer::Watch(id) = answer else { panic!("the recorder cannot watch {path}: {answer:?}") };
+        self.recorded.insert(id, (path, version));
     }
 
     /// Creates an object from outside, as a person does; it must be accepted.
@@ -102,8 +109,15 @@ impl Site {
             for (watch, line) in lines {
                 if self.around.owns(watch) {
                     self.around.line(watch, &line, now);
-                } else if self.recorded.contains(&watch) {
-                    self.record(recorder, &line);
+                } else if let Some(seen) = self.recorded.get_mut(&watch) {
+                    match record(&self.cluster, recorder, &line) {
+                        Some(version) => seen.1 = version,
+                        None => {
+                            if let Some((path, version)) = self.recorded.remove(&watch) {
+                                self.watch(path, version, now);
+                            }
+                        }
+                    }
                 } else {
                     outside.push((watch, line));
                 }
@@ -123,17 +137,6 @@ impl Site {
         panic!("the surroundings of {} never come to rest at {now:?}", self.cluster);
     }
 
-    fn record(&self, recorder: &mut Recorder, line: &Line) {
-        if let Line::Event(bytes) = line {
-            let event: Value = serde_json::from_slice(bytes).expect("the server writes JSON");
-            let kind_of_event = event["type"].as_str().unwrap_or_default();
-            if kind_of_event != "BOOKMARK" {
-                let cluster = self.cluster.to_string();
-                recorder.see(&Sight { cluster: &cluster, kind_of_event, object: &event["object"] });
-            }
-        }
-    }
-
     /// When something is due here next.
     pub fn next_at(&self) -> Option<Time> {
         [self.server.next_tick(), self.around.next_at()].into_iter().flatten().min()
@@ -143,6 +146,18 @@ impl Site {
     pub fn dashboard(&self) -> Option<&Dashboard> {
         self.around.find::<Nodes>().and_then(Nodes::dashboard)
     }
+}
+
+/// Lets the recorder see one line; gives the version that it carries, or `None` where the stream has ended.
+fn record(cluster: &Cluster, recorder: &mut Recorder, line: &Line) -> Option<String> {
+    let Line::Event(bytes) = line else { return None };
+    let event: Value = serde_json::from_slice(bytes).expect("the server writes JSON");
+    let kind_of_event = event["type"].as_str().unwrap_or_default();
+    if kind_of_event != "BOOKMARK" {
+        let cluster = cluster.to_string();
+        recorder.see(&Sight { cluster: &cluster, kind_of_event, object: &event["object"] });
+    }
+    Some(event["object"]["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
 }
 
 /// Path of the collection that an object belongs to.

@@ -75,6 +75,8 @@ pub struct World {
     pub writes: Vec<String>,
     /// Print every write whose target contains this (for a person who follows one seed).
     pub trace: Option<String>,
+    /// Mutant: writes apply to whatever version is there, as if they carried no resourceVersion.
+    pub unconditional: bool,
     sites: BTreeMap<Cluster, Site>,
     processes: Vec<Process>,
     links: BTreeMap<(usize, Cluster), Link>,
@@ -108,6 +110,7 @@ impl World {
             recorder: Recorder::default(),
             writes: Vec::new(),
             trace: None,
+            unconditional: false,
             sites,
             processes: Vec::new(),
             links: BTreeMap::new(),
@@ -425,8 +428,7 @@ impl World {
             if out.is_write && matches!(out.request.method, Method::Put | Method::Patch) {
                 self.meddle(replica, out);
             }
-            let Some(site) = self.sites.get_mut(&out.cluster) else { return };
-            site.handle(&out.request, now)
+            self.carry_out(out)
         };
         if out.is_write
             && let Some((late, its_life)) = self.held_back.take()
@@ -435,8 +437,7 @@ impl World {
                 self.held_back = Some((late, its_life));
             } else {
                 self.touched.insert(late.cluster.clone());
-                let Some(site) = self.sites.get_mut(&late.cluster) else { return };
-                site.handle(&late.request, now);
+                self.carry_out(&late);
             }
         }
         match answer {
@@ -469,6 +470,15 @@ impl World {
             }
             other => panic!("{} is no request of the product: {other:?}", out.request.target),
         }
+    }
+
+    fn carry_out(&mut self, out: &Outgoing) -> Answer {
+        let now = self.now;
+        let site = self.sites.get_mut(&out.cluster).expect("requests go to sites of this world");
+        if self.unconditional && out.is_write {
+            return site.handle(&without_version(&out.request, site), now);
+        }
+        site.handle(&out.request, now)
     }
 
     /// Another writer touches the object right before: the replica's write meets a conflict.
@@ -553,6 +563,24 @@ impl World {
             println!("{since:>8} {method:<6} {} {target} {fate:?} {body}", out.cluster);
         }
     }
+}
+
+/// The request as a controller would send it that knows no preconditions. (Custom resources must name a version in a
+/// PUT: it gets the one that is there.)
+fn without_version(request: &Request, site: &Site) -> Request {
+    let mut request = request.clone();
+    let Ok(mut body) = serde_json::from_slice::<Value>(&request.body) else { return request };
+    if let Some(preconditions) = body["preconditions"].as_object_mut() {
+        preconditions.remove("resourceVersion");
+    }
+    if body["metadata"]["resourceVersion"].is_string() {
+        let path = request.target.split('?').next().unwrap_or_default().trim_end_matches("/status");
+        if let Some(there) = site.get(path) {
+            body["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
+        }
+    }
+    request.body = body.to_string().into_bytes().into();
+    request
 }
 
 fn cluster_of(name: &str) -> Cluster {

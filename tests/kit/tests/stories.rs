@@ -166,3 +166,13 @@ fn at_rest_nothing_is_written_but_leases_and_capacities() {
         .collect();
     assert!(surplus.is_empty(), "{surplus:#?}");
 }
+
+#[test]
+fn a_controller_whose_writes_carry_no_resource_version_is_caught_by_the_crash_points() {
+    let story = &crash_points::stories()[0];
+    let (world, wrong) = crash_points::live(story, 1, None, false);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let points = world.writes.iter().enumerate().filter(|(_, w)| w.starts_with("PUT") && !w.contains("/leases/"));
+    let caught = points.map(|(at, _)| at).find(|at| !crash_points::live_without_versions(story, 1, *at).is_empty());
+    assert!(caught.is_some(), "no crash point notices that preconditions are missing");
+}
