@@ -319,7 +319,11 @@ impl Shards {
             }
         };
         record.holder.clone_from(&self.me.process);
-        record.transitions += 1;
+        // Above every incarnation that was ever seen: a seat that a person deletes must not begin to count anew, or the
+        // unit records of its earlier lives would look alive for ever.
+        let named = self.records.values().filter_map(Record::held_by).filter(|(seat, _)| *seat == self.me.seat);
+        let highest = named.map(|(_, incarnation)| incarnation).max().unwrap_or(0);
+        record.transitions = record.transitions.max(self.incarnation).max(highest) + 1;
         record.duration_seconds = self.profile.dead_ms / 1000;
         record.annotations.insert(lease::PLACE.to_owned(), self.me.place.clone());
         record.annotations.insert(lease::ALGORITHM.to_owned(), ALGORITHM.to_string());

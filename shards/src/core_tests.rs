@@ -286,3 +286,20 @@ fn a_process_never_asks_to_be_woken_at_once_while_the_hub_is_silent() {
         }
     }
 }
+
+#[test]
+fn a_seat_that_a_person_deleted_counts_on_and_its_units_are_taken_again() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    a.run(&mut store, 0, 2_000);
+    let mut b = Process::new("a", "a/2");
+    b.dead.insert("a/1".into());
+    b.run(&mut store, 2_000, 4_000);
+    store.records.remove("seat-a");
+    b.run(&mut store, 4_250, 12_000);
+    assert_eq!((b.held.len(), store.records["seat-a"].transitions), (64, 3));
+    // The same while no process runs.
+    store.records.remove("seat-a");
+    let mut c = Process::new("a", "a/3");
+    c.run(&mut store, 12_000, 16_000);
+    assert_eq!((c.held.len(), store.records["seat-a"].transitions), (64, 4));
+}

@@ -78,7 +78,22 @@ impl Engine {
     /// What the former owner wrote must be in sight here first.
     fn waits_for_former_owner(&mut self, key: &Key, owner: &Owner, now: Time) -> bool {
         let Some(member) = owner.member.clone() else { return false };
-        let missing = not_reached(&self.world, owner);
+        let mut missing = not_reached(&self.world, owner);
+        if missing.is_empty() {
+            self.handovers.remove(key);
+            return false;
+        }
+        // A consistent list begun after we first looked settles it whatever it shows: a member that was restored from a
+        // backup may never reach the version.
+        let noticed = match self.handovers.get(key) {
+            Some((wanted, at)) if *wanted == missing => *at,
+            _ => now,
+        };
+        self.handovers.insert(key.clone(), (missing.clone(), noticed));
+        let tables = self.world.members.get(&member);
+        missing.retain(|(kind, _)| {
+            tables.is_none_or(|tables| tables.table(*kind).listed.is_none_or(|begun| begun <= noticed))
+        });
         for (kind, version) in &missing {
             let cluster = Cluster::Member(member.clone());
             let id = Id::new(*kind, "", "");

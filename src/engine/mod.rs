@@ -188,6 +188,8 @@ pub struct Engine {
     inflight: Inflight,
     journal: Journal,
     memos: BTreeMap<Key, Memo>,
+    /// What keys wait for that their former owners wrote, and since when.
+    handovers: BTreeMap<Key, (Vec<(Kind, Version)>, Time)>,
     /// The root object that a queue's unit bound last.
     bound_last: BTreeMap<Arc<str>, Key>,
     presence: BTreeMap<Cluster, Presence>,
@@ -249,6 +251,7 @@ impl Engine {
             inflight: Inflight::default(),
             journal: Journal::default(),
             memos: BTreeMap::new(),
+            handovers: BTreeMap::new(),
             bound_last: BTreeMap::new(),
             presence: BTreeMap::new(),
             refused: BTreeMap::new(),

@@ -51,9 +51,6 @@ pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
         return undo("PlacementDeleted", "its Placement is being deleted");
     }
     let Some(root) = Root::read(root) else { return wait("its body is missing") };
-    if root.suspended() && decided.spec.stage != Stage::Finished {
-        return undo("Suspended", "suspended by its user");
-    }
     Draft { seen, on, id, row, decided, root, now }.steps()
 }
 
@@ -87,9 +84,18 @@ impl Draft<'_> {
         let mirror = match mirror::slot(self.on.tables, self.id, self.decided) {
             Slot::Ours(mirror) => mirror,
             _ if finished => return wait(format!("has ended; its mirror on {} is gone", self.on.name)),
+            _ if self.root.suspended() => return self.withdraw("Suspended", "suspended by its user", false),
             _ => return self.withdraw("MirrorMissing", &format!("its mirror on {} is missing", self.on.name), false),
         };
         let Some(mirror_body) = decision::body(mirror) else { return wait("the mirror's body is missing") };
+        // What has ended on its member is stored as such before anything else is made of it: a result that is not told
+        // yet must not be lost to a suspend, an edit or a deleted mirror, and the job run again.
+        if !finished && self.stage(&mirror_body) == Stage::Finished {
+            return self.report(mirror, &mirror_body);
+        }
+        if self.root.suspended() && !finished {
+            return self.withdraw("Suspended", "suspended by its user", false);
+        }
         if mirror.deleting.is_some() {
             if deletes_itself(&mirror_body) {
                 let root = self.root.row;
@@ -245,11 +251,21 @@ fn stage_words(stage: Stage) -> &'static str {
     }
 }
 
-/// Whether a finished RayJob that is being deleted asked for that itself (specs/rayjob.md 14).
+/// Whether a finished RayJob that is being deleted asked for that itself (specs/rayjob.md 14): a policy `DeleteSelf`
+/// whose condition its end meets.
 fn deletes_itself(mirror: &Value) -> bool {
-    let ended = matches!(mirror["status"]["jobDeploymentStatus"].as_str(), Some("Complete" | "Failed"));
+    let (job, deployment) = (&mirror["status"]["jobStatus"], &mirror["status"]["jobDeploymentStatus"]);
+    let ended = matches!(deployment.as_str(), Some("Complete" | "Failed"));
     let strategy = &mirror["spec"]["deletionStrategy"];
-    let rules = strategy["deletionRules"].as_array().into_iter().flatten().map(|r| &r["policy"]);
-    let legacy = ["onSuccess", "onFailure"].into_iter().map(|f| &strategy[f]["policy"]);
-    ended && rules.chain(legacy).any(|policy| policy == "DeleteSelf")
+    let rules = strategy["deletionRules"].as_array().into_iter().flatten().filter(|rule| {
+        let condition = &rule["condition"];
+        (condition["jobStatus"].is_string() && condition["jobStatus"] == *job)
+            || (condition["jobDeploymentStatus"].is_string() && condition["jobDeploymentStatus"] == *deployment)
+    });
+    let legacy = match job.as_str() {
+        Some("SUCCEEDED") => &strategy["onSuccess"],
+        Some("FAILED") => &strategy["onFailure"],
+        _ => &Value::Null,
+    };
+    ended && rules.chain(std::iter::once(legacy)).any(|rule| rule["policy"] == "DeleteSelf")
 }

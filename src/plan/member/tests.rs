@@ -251,17 +251,56 @@ fn a_missing_mirror_is_withdrawn_but_not_when_the_job_has_ended() {
     assert_eq!(stage(&world, &root), Stage::Finished);
 }
 
-#[test]
-fn a_mirror_that_deletes_itself_deletes_the_root() {
+/// A mirror that has succeeded, with one deletion rule, and that is being deleted.
+fn mirror_deleted_after_success(condition: &str) -> (World, Id) {
     let (mut world, root) = admitted();
     world.edit(&eu(), &root, |body| {
-        body["status"] = json!({"jobDeploymentStatus": "Complete"});
-        body["spec"]["deletionStrategy"] = json!({"deletionRules": [{"policy": "DeleteSelf"}]});
+        body["status"] = json!({"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"});
+        body["spec"]["deletionStrategy"] =
+            json!({"deletionRules": [{"policy": "DeleteSelf", "condition": {"jobStatus": condition}}]});
     });
     world.step(&root);
     world.edit(&eu(), &root, |body| body["metadata"]["deletionTimestamp"] = "2026-11-29T12:00:00Z".into());
     world.step(&root);
+    (world, root)
+}
+
+#[test]
+fn a_mirror_that_deletes_itself_deletes_the_root() {
+    let (world, root) = mirror_deleted_after_success("SUCCEEDED");
     assert!(!world.get(&Cluster::Hub, &root).unwrap()["metadata"]["deletionTimestamp"].is_null());
+}
+
+#[test]
+fn a_rule_for_failures_does_not_delete_a_root_that_succeeded() {
+    let (world, root) = mirror_deleted_after_success("FAILED");
+    assert!(world.get(&Cluster::Hub, &root).unwrap()["metadata"]["deletionTimestamp"].is_null());
+    assert_eq!(stage(&world, &root), Stage::Finished);
+}
+
+#[test]
+fn a_result_that_is_not_told_yet_is_stored_before_anything_undoes_it() {
+    for trouble in ["suspend", "mirror deleted", "gang edited"] {
+        let (mut world, root) = admitted();
+        world.edit(&eu(), &root, |body| {
+            body["status"] = json!({"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"});
+        });
+        match trouble {
+            "suspend" => world.edit(&Cluster::Hub, &root, |body| body["spec"]["suspend"] = true.into()),
+            "mirror deleted" => world.edit(&eu(), &root, |body| {
+                body["metadata"]["deletionTimestamp"] = "2026-11-29T12:00:00Z".into();
+            }),
+            _ => world.edit(&Cluster::Hub, &root, |body| {
+                body["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["resources"] =
+                    json!({"requests": {"cpu": "3"}});
+            }),
+        }
+        for _ in 0..4 {
+            world.step(&root);
+        }
+        assert_eq!(stage(&world, &root), Stage::Finished, "{trouble}");
+        assert_eq!(world.get(&Cluster::Hub, &root).unwrap()["status"]["jobStatus"], "SUCCEEDED", "{trouble}");
+    }
 }
 
 #[test]
