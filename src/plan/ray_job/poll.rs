@@ -190,6 +190,11 @@ fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>, end:
             let submitted = view.submitted.filter(|(when, _)| *when >= at).map(|(_, outcome)| outcome);
             submit(draft, dashboard, job, submitted)
         }
+        // An answer from before the submitter had ended says nothing about what it did: Ray is asked once more.
+        JobAnswer::NotFound if finished.is_some_and(|ended| at < ended + PERIOD) => {
+            draft.pass.waits_for("the submitter has ended; Ray is asked once more about the job");
+            Flow::Stop
+        }
         JobAnswer::NotFound => {
             if let Some(end) = end {
                 return end.apply(draft);
