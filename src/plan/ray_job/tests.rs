@@ -92,6 +92,7 @@ fn a_job_with_a_submitter_ends_when_both_have_ended() {
 fn a_submitter_that_fails_fails_the_job() {
     let (mut world, id) = running("K8sJobMode", |_| {});
     submitter_ends(&mut world, "Failed");
+    world.after(6);
     let status = world.status(&id);
     assert_eq!((&status["jobDeploymentStatus"], &status["reason"]), (&json!("Failed"), &json!("SubmissionFailed")));
     assert_eq!(status["failed"], 1);
