@@ -22,7 +22,7 @@ sandbox: ray build ## A fleet that stays, for a person with kubectl
 
 # Quickest first: what fails early fails cheap.
 test: fmt tidy clippy build generated unit kube-api crash-points ## Everything that is tested
-	$(MAKE) sim SEEDS=6
+	$(MAKE) sim SEEDS=2
 	$(MAKE) demo
 
 fmt: ## Formatting
