@@ -87,6 +87,11 @@ impl Engine {
         self.asked.retain(|_, at| *at > old);
         let asked = &self.asked;
         self.rays.jobs.retain(|job, _| asked.contains_key(job));
+        let journal = &self.journal;
+        self.asks.retain(|root, _| {
+            let key = Key { cluster: Cluster::Hub, id: root.clone() };
+            journal.get(&key).is_some_and(|entry| entry.looked > old)
+        });
         let gone: Vec<Key> = self
             .journal
             .iter()

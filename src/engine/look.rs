@@ -10,7 +10,7 @@ use super::owner::{self, Owner, Which};
 use super::units::Holding;
 use super::{Effect, Engine, Memo};
 use crate::api::{Cluster, Id, Key, Kind, Time};
-use crate::plan::{Action, Me, Member, Note, Plan, Seen, Why};
+use crate::plan::{Action, Asked, Me, Member, Note, Plan, Seen, Why};
 
 /// Time that one request may take.
 pub(super) const LIMIT_MS: u64 = 5_000;
@@ -46,6 +46,7 @@ impl Engine {
         if self.waits_for_former_owner(key, &owner, now) {
             return;
         }
+        self.remember_ask(key, &owner);
         let plan = self.plan(key, &owner, &holding, now);
         self.journal.say(key, plan.why.clone(), now);
         self.carry_out(key, &owner, &holding, plan, now, out);
@@ -108,6 +109,18 @@ impl Engine {
         !missing.is_empty()
     }
 
+    /// Works out what a root object asks for, unless it is known for this specification.
+    fn remember_ask(&mut self, key: &Key, owner: &Owner) {
+        if !matches!(owner.which, Which::Place | Which::Reserve | Which::Bound) {
+            return;
+        }
+        let Some(row) = self.world.hub.get(&key.id) else { return };
+        if self.asks.get(&key.id).is_none_or(|asked| !asked.holds_for(row)) {
+            let asked = Asked::read(row, &self.flags);
+            self.asks.extend(asked.map(|asked| (key.id.clone(), asked)));
+        }
+    }
+
     fn plan(&self, key: &Key, owner: &Owner, holding: &Holding, now: Time) -> Plan {
         let memo = owner.root.as_ref().and_then(|root| self.memos.get(&root.key));
         let me = Me {
@@ -132,6 +145,7 @@ impl Engine {
             fetched: &self.fetched,
             capacity_received: &self.world.capacity_received,
             epochs: &self.epochs,
+            asks: &self.asks,
             me: &me,
             flags: &self.flags,
         };

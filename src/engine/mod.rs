@@ -37,7 +37,7 @@ use self::tables::World;
 use self::units::Units;
 use crate::api::fleet::MemberClusterSpec;
 use crate::api::{Cluster, Id, Key, Kind, MemberName, Time, Version};
-use crate::plan::{Action, Dashboard, Fetched, Flags, JobAnswer, Note, Plan, RayTable, Seen, SubmitOutcome};
+use crate::plan::{Action, Asked, Dashboard, Fetched, Flags, JobAnswer, Note, Plan, RayTable, Seen, SubmitOutcome};
 use crate::row::{TableChange, Tables};
 
 /// Names one request of the engine; its answer comes back with it. Never used twice by one engine.
@@ -202,6 +202,8 @@ pub struct Engine {
     /// Lists that were asked for, and when.
     relists: BTreeMap<(Cluster, Kind), Time>,
     fetched: BTreeMap<(Cluster, Id), Fetched>,
+    /// What root objects ask for, by the row that was looked at last.
+    asks: BTreeMap<Id, Asked>,
     rays: RayTable,
     /// When each job was last asked about.
     asked: BTreeMap<(MemberName, Dashboard, Arc<str>), Time>,
@@ -261,6 +263,7 @@ impl Engine {
             specs: BTreeMap::new(),
             relists: BTreeMap::new(),
             fetched: BTreeMap::new(),
+            asks: BTreeMap::new(),
             rays: RayTable::default(),
             asked: BTreeMap::new(),
             epochs: BTreeMap::new(),

@@ -1,6 +1,7 @@
 //! A root object that is bound to a member: its mirror follows its spec, then its status comes back.
 //! Knows both objects and their `Placement`. Must not know how the mirror is worked on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -9,7 +10,7 @@ use super::gang::{Gang, pod_group_name};
 use super::mirror::{self, Slot};
 use super::place::{Subject, View, fits_elsewhere};
 use super::root::{Root, is_unreadable, policy};
-use super::{Action, Member, Note, Plan, Precondition, Propagation, Seen, Why, decision};
+use super::{Action, Ask, Member, Note, Plan, Precondition, Propagation, Seen, Why, asked, decision};
 use crate::api::fleet::{Placement, Stage, Withdrawal};
 use crate::api::names::SPEC_HASH;
 use crate::api::{Cluster, Id, Kind, Time};
@@ -28,6 +29,7 @@ struct Draft<'a> {
     row: &'a Row,
     decided: &'a Placement,
     root: Root<'a>,
+    ask: Arc<Ask>,
     now: Time,
 }
 
@@ -51,7 +53,8 @@ pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
         return undo("PlacementDeleted", "its Placement is being deleted");
     }
     let Some(root) = Root::read(root) else { return wait("its body is missing") };
-    Draft { seen, on, id, row, decided, root, now }.steps()
+    let ask = asked::of(seen, &root);
+    Draft { seen, on, id, row, decided, root, ask, now }.steps()
 }
 
 fn wait(why: impl Into<std::sync::Arc<str>>) -> Plan {
@@ -119,11 +122,11 @@ impl Draft<'_> {
 
     /// The mirror gets the root's spec; a gang that changed before it runs is placed afresh (`docs/WALK.md` 6).
     fn follow(&self, mirror: &Row) -> Option<Plan> {
-        if mirror.deleting.is_some() || mirror.annotation(SPEC_HASH) == self.root.spec_hash() {
+        if mirror.deleting.is_some() || mirror.annotation(SPEC_HASH) == self.ask.spec_hash {
             return None;
         }
-        let shape = self.root.gang(self.seen.flags).ok();
-        let changed = shape.is_some() && shape != self.decided.status.gang;
+        let shape = self.ask.shape();
+        let changed = shape.is_some() && shape != self.decided.status.gang.as_ref();
         if changed && self.decided.spec.stage == Stage::Admitted {
             return Some(self.withdraw("SpecChanged", "its gang changed before it ran", false));
         }
@@ -137,9 +140,9 @@ impl Draft<'_> {
         let mut next = self.decided.clone();
         // What runs may grow and shrink; its gang is what its spec says now.
         if stage != Stage::Admitted
-            && let Ok(shape) = self.root.gang(self.seen.flags)
+            && let Some(shape) = self.ask.shape()
         {
-            next.status.gang = Some(shape);
+            next.status.gang = Some(shape.clone());
         }
         if stage != self.decided.spec.stage {
             decision::enter(&mut next, stage, self.now);

@@ -1,6 +1,7 @@
 //! Pure decisions: total functions of what was seen and the time. No I/O, clock, randomness, await.
 //! Must not know clients, or how a plan is carried out.
 
+mod asked;
 pub mod bound;
 pub mod build;
 pub mod decision;
@@ -25,6 +26,7 @@ pub mod withdraw;
 #[cfg(test)]
 mod tiny_world;
 
+pub use asked::{Ask, Asked};
 pub use seen::{Fetched, Flags, JobAnswer, JobView, Me, Member, RayTable, Seen, SubmitOutcome, placement_name};
 
 use std::sync::Arc;

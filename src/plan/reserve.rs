@@ -10,7 +10,7 @@ use super::member::capacity::own_picture;
 use super::mirror::Slot;
 use super::place::{Finding, Subject, View, fits_elsewhere, judge};
 use super::root::{Root, is_unreadable, policy, queue_of, unit_count};
-use super::{Action, Member, Plan, Seen, Why, decision, dependencies, mirror};
+use super::{Action, Member, Plan, Seen, Why, asked, decision, dependencies, mirror};
 use crate::api::fleet::{Placement, Stage, Withdrawal};
 use crate::api::{Cluster, Id, Kind, RootId, Time};
 use crate::row::{Facts, PodGroupFacts, Row};
@@ -28,7 +28,7 @@ struct Draft<'a> {
     row: &'a Row,
     decided: &'a Placement,
     root: Root<'a>,
-    gang: Gang,
+    gang: &'a Gang,
     now: Time,
 }
 
@@ -56,15 +56,13 @@ pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
     if root.suspended() {
         return give_back("Suspended", "suspended by its user");
     }
-    let shape = root.gang(seen.flags);
-    if shape.as_ref().ok() != decided.status.gang.as_ref()
-        || queue_of(seen.hub, root.row, seen.flags) != decided.spec.queue
-    {
+    let ask = asked::of(seen, &root);
+    if ask.shape() != decided.status.gang.as_ref() || queue_of(seen.hub, root.row, seen.flags) != decided.spec.queue {
         return give_back("SpecChanged", "its gang or queue changed before it was admitted");
     }
-    let gang = match shape.and_then(|shape| Gang::parse(&shape)) {
-        Ok(gang) => gang,
-        Err(why) => return give_back("SpecChanged", &why),
+    let gang = match &ask.gang {
+        Ok((_, gang)) => gang,
+        Err(why) => return give_back("SpecChanged", why),
     };
     Draft { seen, on, id, row, decided, root, gang, now }.steps()
 }
@@ -122,7 +120,7 @@ impl Draft<'_> {
     /// Judges our gang by the member's own tables, other gangs that came before counted.
     fn check(&self) -> Finding {
         match own_picture(self.seen, self.on, self.row, self.decided, self.now) {
-            Ok(picture) => judge(&picture, &self.decided.spec.queue, &self.gang),
+            Ok(picture) => judge(&picture, &self.decided.spec.queue, self.gang),
             Err(why) => Finding::no("NotReady", why),
         }
     }
@@ -211,7 +209,7 @@ impl Draft<'_> {
         let subject = Subject {
             root_id: &spec.root.root_id,
             queue: &spec.queue,
-            gang: &self.gang,
+            gang: self.gang,
             so_far: Some((spec, self.row.version)),
         };
         let view = View {

@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 
 use super::decision::body;
 use super::validate::{self, Refusal};
-use super::{Action, Flags, Precondition, gang};
-use crate::api::fleet::{GangShape, PlacementPolicySpec};
+use super::{Action, Flags, Precondition};
+use crate::api::fleet::PlacementPolicySpec;
 use crate::api::names::{CLUSTER_LABEL, MANAGED_BY_US, QUEUE_LABEL, STAGE_LABEL};
 use crate::api::ray::{RayCluster, RayJob};
 use crate::api::{Cluster, Id, Kind};
@@ -62,11 +62,6 @@ impl<'a> Root<'a> {
             let cluster = RayCluster::deserialize(&self.body).map_err(|e| unreadable(e, "InvalidRayClusterSpec"))?;
             validate::ray_cluster(&cluster)
         }
-    }
-
-    /// Its gang, or why it has none, in a sentence.
-    pub fn gang(&self, flags: &Flags) -> Result<GangShape, String> {
-        gang::shape(&self.body, flags)
     }
 
     /// Hash of what a mirror's spec is made from.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::Dashboard;
+use super::{Asked, Dashboard};
 use crate::api::{Cluster, Id, MemberName, Time, Version};
 use crate::row::Tables;
 
@@ -29,6 +29,8 @@ pub struct Seen<'a> {
     pub capacity_received: &'a BTreeMap<Arc<str>, Time>,
     /// Epochs in the records of all units, as last seen.
     pub epochs: &'a BTreeMap<Arc<str>, u64>,
+    /// What root objects of the hub ask for, as far as it was worked out before: only speed depends on it.
+    pub asks: &'a BTreeMap<Id, Asked>,
     /// Our standing.
     pub me: &'a Me,
     /// Settings.

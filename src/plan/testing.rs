@@ -184,6 +184,7 @@ impl World {
             fetched: &self.fetched,
             capacity_received: &self.received,
             epochs: &self.epochs,
+            asks: &BTreeMap::new(),
             me: &me,
             flags: &self.flags,
         };

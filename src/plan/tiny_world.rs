@@ -103,6 +103,7 @@ impl World {
             fetched: &BTreeMap::new(),
             capacity_received: &BTreeMap::new(),
             epochs: &BTreeMap::new(),
+            asks: &BTreeMap::new(),
             me: &me,
             flags: &flags,
         };

@@ -199,3 +199,27 @@ fn a_pass_that_changes_nothing_does_not_scan_the_tables() {
     // Measured at 20 to 45 µs. The bounds leave room for a busy machine; a scan of 8,000 rows would break both.
     assert!(large < std::time::Duration::from_millis(1) && large < small * 8, "{small:?}, {large:?}");
 }
+
+#[test]
+fn what_a_root_object_asks_for_is_worked_out_once_per_specification() {
+    let job = |generation: u64, message: &str, version: u64| {
+        let mut job = crate::plan::testing::ray_job("train", "ml", "2");
+        job["metadata"]["namespace"] = json!("n");
+        job["metadata"]["generation"] = json!(generation);
+        job["status"]["message"] = json!(message);
+        row(Kind::RayJob, job, version)
+    };
+    let mut story = Story::ready_with(vec![job(1, "", 3)], vec![]);
+    let ask = |story: &Story| story.engine.asks.values().next().map(|asked| asked.ask.clone()).unwrap();
+    let first = ask(&story);
+    story.see(&Cluster::Hub, job(1, "waits", 101));
+    story.see(&Cluster::Hub, row(Kind::MemberCapacity, json!({"metadata": {"name": "eu"}}), 102));
+    assert!(Arc::ptr_eq(&first, &ask(&story)));
+    story.see(&Cluster::Hub, job(2, "waits", 103));
+    assert!(!Arc::ptr_eq(&first, &ask(&story)));
+    story.gone(&Cluster::Hub, &job(2, "waits", 103), 104);
+    for _ in 0..3 {
+        story.later(600_000);
+    }
+    assert!(story.engine.asks.is_empty());
+}

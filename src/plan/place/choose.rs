@@ -31,12 +31,9 @@ pub(super) struct Choice {
 }
 
 /// Judges all members for the root object of this `Placement` (as it is to be written), and takes one if it is its turn.
-/// `Err`: its gang cannot be read.
-pub(super) fn choose(view: View, row: &Row, placement: &Placement) -> Result<Choice, String> {
+pub(super) fn choose(view: View, row: &Row, placement: &Placement, gang: &Gang) -> Choice {
     let spec = &placement.spec;
-    let gang = Gang::parse(placement.status.gang.as_ref().ok_or("its gang is missing")?)?;
-    let subject =
-        Subject { root_id: &spec.root.root_id, queue: &spec.queue, gang: &gang, so_far: Some((spec, row.version)) };
+    let subject = Subject { root_id: &spec.root.root_id, queue: &spec.queue, gang, so_far: Some((spec, row.version)) };
     let members = Members::read(view, &spec.root.root_id);
     let mut findings: Vec<(String, Finding)> =
         members.names().map(|m| (m.to_string(), members.judge(m, &subject))).collect();
@@ -65,7 +62,7 @@ pub(super) fn choose(view: View, row: &Row, placement: &Placement) -> Result<Cho
         } else {
             choice.message = format!("goes to {member}: {}", why_there(&findings[index].1));
             choice.member = Some(member);
-            return Ok(choice);
+            return choice;
         }
         findings.remove(index);
     }
@@ -73,7 +70,7 @@ pub(super) fn choose(view: View, row: &Row, placement: &Placement) -> Result<Cho
         Some(reason) => format!("waits for {reason}"),
         None => sentence(&findings, None),
     };
-    Ok(choice)
+    choice
 }
 
 /// The best of those that fit: the operator's order, then most room left, then a stable hash.

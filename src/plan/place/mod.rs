@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::gang::Gang;
 use super::root::{Root, is_unreadable, queue_of};
-use super::{Flags, Note, Plan, Seen, Why, decision};
+use super::{Ask, Flags, Note, Plan, Seen, Why, asked, decision};
 use crate::api::fleet::{GangShape, MemberVerdict, Placement, Stage};
 use crate::api::names::ROOT_FINALIZER;
 use crate::api::{Cluster, Id, Kind, Time, member_unit};
@@ -95,21 +95,25 @@ fn first(seen: &Seen, row: &Row, now: Time) -> Plan {
             ));
         }
     }
-    let shape = match gang_of(&root, seen.flags) {
-        Ok(shape) => shape,
-        Err((reason, message)) => return invalid(&root, &reason, &message),
+    let ask = asked::of(seen, &root);
+    let (shape, _) = match gang_of(&root, &ask) {
+        Ok(gang) => gang,
+        Err((reason, message)) => return invalid(&root, reason, &message),
     };
     if !row.has_finalizer(ROOT_FINALIZER) {
         return act(root.put_finalizers(|list| list.push(ROOT_FINALIZER.into())), "taken into the fleet");
     }
     let queue = queue_of(seen.hub, row, seen.flags);
-    act(Some(decision::create(row, &queue, shape, now)), "gets its Placement")
+    act(Some(decision::create(row, &queue, shape.clone(), now)), "gets its Placement")
 }
 
 /// The gang of a root object that keeps the rules; else the Event's reason and a sentence.
-fn gang_of(root: &Root, flags: &Flags) -> Result<GangShape, (String, String)> {
-    root.check().map_err(|refusal| (refusal.event_reason.to_owned(), refusal.to_string()))?;
-    root.gang(flags).map_err(|message| (bad_spec(root).to_owned(), message))
+fn gang_of<'a>(root: &Root, ask: &'a Ask) -> Result<&'a (GangShape, Gang), (&'static str, String)> {
+    match (&ask.refusal, &ask.gang) {
+        (Some(refusal), _) => Err((refusal.event_reason, refusal.to_string())),
+        (None, Ok(gang)) => Ok(gang),
+        (None, Err(message)) => Err((bad_spec(root), message.clone())),
+    }
 }
 
 /// KubeRay's Event reason for a specification that breaks a rule.
@@ -147,13 +151,14 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
     if !row.has_finalizer(ROOT_FINALIZER) {
         return act(root.put_finalizers(|list| list.push(ROOT_FINALIZER.into())), "taken into the fleet");
     }
-    let shape = match gang_of(&root, seen.flags) {
-        Ok(shape) => shape,
-        Err((reason, message)) => return invalid(&root, &reason, &message),
+    let ask = asked::of(seen, &root);
+    let (shape, gang) = match gang_of(&root, &ask) {
+        Ok(gang) => gang,
+        Err((reason, message)) => return invalid(&root, reason, &message),
     };
     let mut next = decided.clone();
     next.spec.queue = queue_of(seen.hub, row, seen.flags);
-    next.status.gang = Some(shape);
+    next.status.gang = Some(shape.clone());
     let view =
         View { hub: seen.hub, received: seen.capacity_received, epochs: Some(seen.epochs), flags: seen.flags, now };
     let look = if root.suspended() {
@@ -162,18 +167,14 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
         "suspended by its user".clone_into(&mut next.status.message);
         None
     } else {
-        match choose::choose(view, placement, &next) {
-            Ok(choice) => {
-                next.status.verdicts = choice.verdicts;
-                next.status.position = Some(choice.position);
-                next.status.message = choice.message;
-                if let Some(member) = choice.member {
-                    return bind(seen, placement, next, &member, now);
-                }
-                Some(now + if choice.turn { TURN_EVERY } else { LOOK_EVERY })
-            }
-            Err(message) => return invalid(&root, bad_spec(&root), &message),
+        let choice = choose::choose(view, placement, &next, gang);
+        next.status.verdicts = choice.verdicts;
+        next.status.position = Some(choice.position);
+        next.status.message = choice.message;
+        if let Some(member) = choice.member {
+            return bind(seen, placement, next, &member, now);
         }
+        Some(now + if choice.turn { TURN_EVERY } else { LOOK_EVERY })
     };
     let mut plan = wait(next.status.message.clone());
     plan.next = look.map(|at| at.min(next_back_off(&next, now).unwrap_or(at)));
