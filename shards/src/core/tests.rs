@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::lease::Record;
 
 #[derive(Default)]
 struct Store {

@@ -1,0 +1,86 @@
+//! What goes into the core and what comes out of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Mono;
+use crate::lease::Record;
+
+/// Names one request; its answer comes back with it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Call(pub u64);
+
+/// Who this process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Stable name of the seat, without prefix.
+    pub seat: String,
+    /// This process and no other: it contains a random part.
+    pub process: String,
+    /// Where it runs: pod UID, or boot id of the host.
+    pub place: String,
+}
+
+/// Why a request gave nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Another version is there, or the name is taken.
+    Conflict,
+    /// It is not there.
+    Gone,
+    /// It did not happen: refused, or not sent. In words.
+    Refused(String),
+    /// It may have happened: no answer.
+    Unknown,
+}
+
+/// What the core is told.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Begin, or nothing but time passed.
+    Tick,
+    /// A consistent list of all records of the namespace.
+    Listed(Call, Result<Vec<Record>, Failure>),
+    /// A consistent read of one record.
+    Read(Call, Result<Option<Record>, Failure>),
+    /// A create or PUT: the record as it is now.
+    Written(Call, Result<Record, Failure>),
+    /// Besides the queue units, exactly these are to be held.
+    Wanted(BTreeSet<String>),
+    /// The process with this identity, which ran at this very place, has ended: known, not guessed.
+    Dead(String),
+    /// An object carries this stamp: the epoch of the unit must be above it.
+    Stamp(String, u64),
+    /// Give everything up in order: drain, release, leave.
+    Leave,
+    /// All that was in flight for this unit has ended: it may be released (answer to [`Effect::Quiesce`]).
+    Quiesced(String),
+}
+
+/// What the core asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// List all records, consistently.
+    List(Call),
+    /// Read one record, consistently.
+    Read(Call, String),
+    /// Create a record.
+    Create(Call, Record),
+    /// PUT a record with the version that it carries.
+    Put(Call, Record),
+    /// Find out whether the process with this identity, which held our seat at our place, still runs; answer `Dead` if not.
+    Attest(String),
+    /// The unit is ours with this epoch.
+    Held(String, u64),
+    /// The unit is not ours any more.
+    Lost(String),
+    /// Stop taking work of the unit; answer `Quiesced` when nothing of it is in flight.
+    Quiesce(String),
+    /// Epochs in the records, of all units, as far as they changed.
+    Epochs(BTreeMap<String, u64>),
+    /// Call again at this time.
+    WakeAt(Mono),
+    /// End the process: why. Nothing may be sent any more.
+    Exit(String),
+    /// Everything is released; the process may end.
+    Left,
+}

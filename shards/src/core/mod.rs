@@ -1,0 +1,148 @@
+//! The protocol as a synchronous machine: a process takes its seat, renews it, and holds units by compare-and-swap on
+//! their records. Inputs and time in, effects out.
+//! Must not know a client, a clock, or what a unit stands for.
+//!
+//! * `message`, `profile`: what goes in and out, and how long things last.
+//! * `seat`: our own seat: taken, renewed, lost, left.
+//! * `view`: what the records say of the others: who is silent, who is fenced, which unit dangles.
+//! * `units`: unit records: acquired, drained, released, lost; epochs.
+//! * `answers`: which answer goes where. `calls`: what is under way.
+//!
+//! Every write carries the resourceVersion that was read; whoever loses the race learns it from the conflict. A renewal
+//! counts from the moment before it was handed out, never from its answer.
+
+mod answers;
+mod calls;
+mod message;
+mod profile;
+mod seat;
+mod units;
+mod view;
+
+use calls::{Calls, Purpose};
+pub use message::{Call, Effect, Failure, Identity, Input};
+pub use profile::Profile;
+use seat::Seat;
+use units::Units;
+use view::View;
+
+use crate::{Authority, Mono};
+
+/// Shortest time to the next wake-up, ms.
+const WAKE_MIN_MS: u64 = 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Nothing is known yet.
+    New,
+    /// Looking at the seat until it can be taken.
+    Joining,
+    /// The seat is ours.
+    Seated,
+    /// Units are being given up.
+    Leaving,
+    /// Over.
+    Ended,
+}
+
+/// The state of one process.
+#[derive(Debug)]
+pub struct Shards {
+    me: Identity,
+    profile: Profile,
+    stage: Stage,
+    calls: Calls,
+    seat: Seat,
+    view: View,
+    units: Units,
+    next_list: Mono,
+}
+
+impl Shards {
+    /// A process that has not begun. `seed` spreads renewals.
+    pub fn new(me: Identity, profile: Profile, seed: u64) -> Self {
+        Self {
+            me,
+            profile,
+            stage: Stage::New,
+            calls: Calls::default(),
+            seat: Seat::new(seed),
+            view: View::default(),
+            units: Units::default(),
+            next_list: Mono(0),
+        }
+    }
+
+    /// What the executor may do at present.
+    pub fn authority(&self) -> Authority {
+        Authority { until: self.seat.until, units: self.units.authorised() }
+    }
+
+    /// Whether the seat is ours.
+    pub fn seated(&self) -> bool {
+        self.stage == Stage::Seated
+    }
+
+    /// Takes one thing in; gives what is to be done, in order.
+    pub fn handle(&mut self, input: Input, now: Mono) -> Vec<Effect> {
+        let mut out = Vec::new();
+        if self.stage == Stage::Ended {
+            return out;
+        }
+        match input {
+            Input::Tick => {}
+            Input::Wanted(units) => self.units.want(units),
+            Input::Dead(process) => self.seat.died(process),
+            Input::Stamp(unit, epoch) => self.stamp(unit, epoch, &mut out),
+            Input::Leave => self.leave(&mut out),
+            Input::Quiesced(unit) => self.quiesced(&unit, &mut out),
+            Input::Listed(call, result) => self.listed(call, result, now, &mut out),
+            Input::Read(call, result) => self.read(call, result, now, &mut out),
+            Input::Written(call, result) => self.written(call, result, now, &mut out),
+        }
+        self.move_on(now, &mut out);
+        out
+    }
+
+    // What time and knowledge ask for.
+    fn move_on(&mut self, now: Mono, out: &mut Vec<Effect>) {
+        if self.stage == Stage::Ended {
+            return;
+        }
+        if self.seat.until.is_some_and(|until| now >= until) {
+            self.drop_authority(out);
+        }
+        if now >= self.next_list && !self.calls.any(|p| matches!(p, Purpose::List)) {
+            self.next_list = now + self.profile.renew_ms;
+            let call = self.calls.begin(Purpose::List);
+            out.push(Effect::List(call));
+        }
+        match self.stage {
+            Stage::New | Stage::Ended => {}
+            Stage::Joining => self.join(now, out),
+            Stage::Seated => {
+                self.renew(now, out);
+                self.fence_silent(now, out);
+                self.acquire(now, out);
+                self.give_up_unwanted(out);
+            }
+            Stage::Leaving => {
+                self.renew(now, out);
+                self.leave_when_empty(out);
+            }
+        }
+        self.units.tell_epochs(out);
+        let mut next = self.next_list;
+        if matches!(self.stage, Stage::Seated | Stage::Leaving) {
+            next = next.min(self.seat.next_renew);
+        }
+        if let Some(until) = self.seat.until {
+            next = next.min(until);
+        }
+        // What is overdue waits for an answer that is under way: never ask to be called at once, again and again.
+        out.push(Effect::WakeAt(next.max(now + WAKE_MIN_MS)));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Our own seat: taken by compare-and-swap, renewed, lost after H without renewal, left in order.
+//! Must not know units but as what is given up with it.
+
+use std::collections::BTreeSet;
+
+use super::calls::Purpose;
+use super::message::{Effect, Failure};
+use super::{Shards, Stage};
+use crate::Mono;
+use crate::hash::ALGORITHM;
+use crate::lease::{self, Record, SEAT_PREFIX};
+
+#[derive(Debug)]
+pub(super) struct Seat {
+    /// The record as last known, while the seat is ours.
+    record: Option<Record>,
+    pub(super) incarnation: u64,
+    /// H after the moment before the last successful renewal was handed out.
+    pub(super) until: Option<Mono>,
+    pub(super) next_renew: Mono,
+    /// Processes that are known to have ended.
+    dead: BTreeSet<String>,
+    dice: u64,
+}
+
+impl Seat {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { record: None, incarnation: 0, until: None, next_renew: Mono(0), dead: BTreeSet::new(), dice: seed }
+    }
+
+    pub(super) fn died(&mut self, process: String) {
+        self.dead.insert(process);
+    }
+
+    /// ±10 %, from a small generator of our own (splitmix64): the crate's only dice, seeded from outside.
+    fn jittered(&mut self, ms: u64) -> u64 {
+        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.dice;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ms * 9 / 10 + (z ^ (z >> 31)) % (ms / 5).max(1)
+    }
+}
+
+impl Shards {
+    /// Name of our seat's record.
+    pub(super) fn seat_name(&self) -> String {
+        format!("{SEAT_PREFIX}{}", self.me.seat)
+    }
+
+    pub(super) fn join(&mut self, now: Mono, out: &mut Vec<Effect>) {
+        if self.calls.any(|p| matches!(p, Purpose::TakeSeat { .. } | Purpose::ReadSeat)) {
+            return;
+        }
+        let (mut record, exists) = match self.view.seat(&self.me.seat) {
+            None => (Record { name: self.seat_name(), ..Record::default() }, false),
+            Some(record) => {
+                let free = record.holder.is_empty()
+                    || record.holder == self.me.process
+                    || self.seat.dead.contains(&record.holder)
+                    || self.view.silent(&self.me.seat, &self.profile, now);
+                if !free {
+                    return;
+                }
+                (record.clone(), true)
+            }
+        };
+        record.holder.clone_from(&self.me.process);
+        // Above every incarnation that was ever seen: a seat that a person deletes must not begin to count anew, or the
+        // unit records of its earlier lives would look alive for ever.
+        let highest = self.units.highest_incarnation(&self.me.seat);
+        record.transitions = record.transitions.max(self.seat.incarnation).max(highest) + 1;
+        record.duration_seconds = self.profile.dead_ms / 1000;
+        record.annotations.insert(lease::PLACE.to_owned(), self.me.place.clone());
+        record.annotations.insert(lease::ALGORITHM.to_owned(), ALGORITHM.to_string());
+        record.annotations.insert(lease::STATE.to_owned(), "ready".to_owned());
+        let call = self.calls.begin(Purpose::TakeSeat { sent: now });
+        out.push(if exists { Effect::Put(call, record) } else { Effect::Create(call, record) });
+    }
+
+    /// The seat is held by another process of our place, which may have ended: succession need not wait for silence.
+    pub(super) fn attest_predecessor(&self, out: &mut Vec<Effect>) {
+        if self.stage == Stage::Joining
+            && let Some(record) = self.view.seat(&self.me.seat)
+            && !record.holder.is_empty()
+            && record.annotations.get(lease::PLACE) == Some(&self.me.place)
+            && !self.seat.dead.contains(&record.holder)
+            && record.holder != self.me.process
+        {
+            out.push(Effect::Attest(record.holder.clone()));
+        }
+    }
+
+    pub(super) fn seat_taken(&mut self, result: Result<Record, Failure>, sent: Mono, out: &mut Vec<Effect>) {
+        let Ok(record) = result else { return self.ask_again(Purpose::ReadSeat, out) };
+        self.seat.incarnation = record.transitions;
+        self.seat.until = Some(sent + self.profile.hold_ms);
+        self.view.seat_written(&self.me.seat, record.clone());
+        self.seat.record = Some(record);
+        self.seat.next_renew = sent + self.profile.renew_ms;
+        self.stage = Stage::Seated;
+    }
+
+    pub(super) fn renew(&mut self, now: Mono, out: &mut Vec<Effect>) {
+        if now < self.seat.next_renew
+            || self.calls.any(|p| matches!(p, Purpose::Renew { .. } | Purpose::ReadSeat | Purpose::EmptySeat))
+        {
+            return;
+        }
+        let Some(record) = self.seat.record.clone() else { return };
+        self.seat.next_renew = now + self.seat.jittered(self.profile.renew_ms);
+        let call = self.calls.begin(Purpose::Renew { sent: now });
+        out.push(Effect::Put(call, record));
+    }
+
+    pub(super) fn renewed(&mut self, result: Result<Record, Failure>, sent: Mono, out: &mut Vec<Effect>) {
+        match result {
+            Ok(record) => {
+                if self.seat.record.is_some() {
+                    self.seat.until = Some(sent + self.profile.hold_ms);
+                    self.view.seat_written(&self.me.seat, record.clone());
+                    self.seat.record = Some(record);
+                }
+            }
+            Err(_) => self.ask_again(Purpose::ReadSeat, out),
+        }
+    }
+
+    pub(super) fn seat_read(&mut self, found: Option<Record>, out: &mut Vec<Effect>) {
+        let Some(record) = found else {
+            self.view.seat_absent(&self.me.seat);
+            self.drop_authority(out);
+            return;
+        };
+        self.view.seat_written(&self.me.seat, record.clone());
+        let same = record.holder == self.me.process && record.transitions == self.seat.incarnation;
+        if same && self.seat.record.is_some() {
+            // Our own renewal got through and its answer did not: go on from its version, renew at once.
+            self.seat.record = Some(record);
+            self.seat.next_renew = Mono(0);
+        } else if record.holder.is_empty() || record.holder == self.me.process {
+            // Fenced: join again with a new incarnation.
+            self.drop_authority(out);
+        } else if self.stage == Stage::Joining {
+            // Somebody was quicker.
+        } else {
+            self.exit(format!("seat {} is held by another process", self.me.seat), out);
+        }
+    }
+
+    pub(super) fn drop_authority(&mut self, out: &mut Vec<Effect>) {
+        self.seat.until = None;
+        self.seat.record = None;
+        self.units.lose_all(out);
+        self.stage = Stage::Joining;
+        self.next_list = Mono(0);
+    }
+
+    fn exit(&mut self, why: String, out: &mut Vec<Effect>) {
+        self.drop_authority(out);
+        self.stage = Stage::Ended;
+        out.push(Effect::Exit(why));
+    }
+
+    pub(super) fn leave(&mut self, out: &mut Vec<Effect>) {
+        if self.stage != Stage::Seated {
+            self.stage = Stage::Ended;
+            out.push(Effect::Left);
+            return;
+        }
+        self.stage = Stage::Leaving;
+        self.units.drain_all(out);
+    }
+
+    /// The holder is emptied last: only a seat without units may be left.
+    pub(super) fn leave_when_empty(&mut self, out: &mut Vec<Effect>) {
+        let busy = |p: &Purpose| {
+            matches!(p, Purpose::Acquire { .. } | Purpose::Release(_) | Purpose::EmptySeat | Purpose::Renew { .. })
+        };
+        if !self.units.none_held() || self.calls.any(busy) {
+            return;
+        }
+        let Some(mut record) = self.seat.record.clone() else { return };
+        record.holder.clear();
+        record.annotations.insert(lease::STATE.to_owned(), "draining".to_owned());
+        let call = self.calls.begin(Purpose::EmptySeat);
+        out.push(Effect::Put(call, record));
+    }
+
+    pub(super) fn left(&mut self, out: &mut Vec<Effect>) {
+        self.seat.until = None;
+        self.seat.record = None;
+        self.stage = Stage::Ended;
+        out.push(Effect::Left);
+    }
+}

@@ -1,0 +1,221 @@
+//! Unit records: acquired by compare-and-swap with the next epoch, drained, released, lost.
+//! Must not know how seats live; asks the view whether a record dangles.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Shards;
+use super::calls::Purpose;
+use super::message::{Call, Effect, Failure};
+use crate::Mono;
+use crate::hash::queue_units;
+use crate::lease::Record;
+
+/// Requests for unit records that may be under way at once.
+const IN_FLIGHT_MAX: usize = 16;
+
+#[derive(Debug, Default)]
+pub(super) struct Units {
+    wanted: BTreeSet<String>,
+    records: BTreeMap<String, Record>,
+    held: BTreeMap<String, u64>,
+    /// The last call that was handed out when a unit's acquisition was answered: lists begun before are no news.
+    acquired_at: BTreeMap<String, Call>,
+    quiescing: BTreeSet<String>,
+    /// Epochs that must be exceeded: of stamps seen on objects, and of records that were deleted or set back.
+    floors: BTreeMap<String, u64>,
+    told: BTreeMap<String, u64>,
+}
+
+impl Units {
+    /// Besides the queue units, exactly these are to be held.
+    pub(super) fn want(&mut self, units: BTreeSet<String>) {
+        self.wanted = units;
+    }
+
+    fn wants(&self) -> impl Iterator<Item = String> + '_ {
+        queue_units().chain(self.wanted.iter().cloned())
+    }
+
+    /// Units that may be acted for: held, and not being given up.
+    pub(super) fn authorised(&self) -> BTreeMap<String, u64> {
+        let held = self.held.iter().filter(|(unit, _)| !self.quiescing.contains(*unit));
+        held.map(|(unit, epoch)| (unit.clone(), *epoch)).collect()
+    }
+
+    pub(super) fn none_held(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// The highest incarnation of a seat that unit records name.
+    pub(super) fn highest_incarnation(&self, seat: &str) -> u64 {
+        let named = self.records.values().filter_map(Record::held_by).filter(|(holder, _)| *holder == seat);
+        named.map(|(_, incarnation)| incarnation).max().unwrap_or(0)
+    }
+
+    /// The seat is gone: nothing is held.
+    pub(super) fn lose_all(&mut self, out: &mut Vec<Effect>) {
+        self.quiescing.clear();
+        out.extend(std::mem::take(&mut self.held).into_keys().map(Effect::Lost));
+    }
+
+    pub(super) fn drain_all(&mut self, out: &mut Vec<Effect>) {
+        for unit in self.held.keys() {
+            if self.quiescing.insert(unit.clone()) {
+                out.push(Effect::Quiesce(unit.clone()));
+            }
+        }
+    }
+
+    fn lose(&mut self, unit: &str, out: &mut Vec<Effect>) {
+        self.quiescing.remove(unit);
+        if self.held.remove(unit).is_some() {
+            out.push(Effect::Lost(unit.to_owned()));
+        }
+    }
+
+    /// An epoch of this unit that must never come again.
+    fn raise_floor(&mut self, unit: &str, epoch: u64) {
+        let floor = self.floors.entry(unit.to_owned()).or_default();
+        *floor = (*floor).max(epoch);
+    }
+
+    pub(super) fn tell_epochs(&mut self, out: &mut Vec<Effect>) {
+        let mut changed = BTreeMap::new();
+        for (unit, record) in &self.records {
+            if self.told.get(unit).is_none_or(|epoch| *epoch < record.transitions) {
+                changed.insert(unit.clone(), record.transitions);
+            }
+        }
+        if !changed.is_empty() {
+            self.told.extend(changed.clone());
+            out.push(Effect::Epochs(changed));
+        }
+    }
+}
+
+impl Shards {
+    pub(super) fn acquire(&mut self, now: Mono, out: &mut Vec<Effect>) {
+        let holder = format!("{}#{}", self.me.seat, self.seat.incarnation);
+        let busy = self.calls.open().filter(|p| matches!(p, Purpose::Acquire { .. } | Purpose::ReadUnit(_))).count();
+        let mut room = IN_FLIGHT_MAX.saturating_sub(busy);
+        let wants: Vec<String> = self.units.wants().collect();
+        for unit in wants {
+            if room == 0 {
+                break;
+            }
+            if self.units.held.contains_key(&unit) || self.calls.any(|p| p.unit() == Some(&unit)) {
+                continue;
+            }
+            let (mut record, exists) = match self.units.records.get(&unit) {
+                None => (Record { name: unit.clone(), ..Record::default() }, false),
+                Some(r) if r.holder == holder || self.view.dangling(r, &self.profile, now) => (r.clone(), true),
+                Some(_) => continue,
+            };
+            let floor = |epochs: &BTreeMap<String, u64>| epochs.get(&unit).copied().unwrap_or(0);
+            let epoch = record.transitions.max(floor(&self.units.floors)).max(floor(&self.units.told)) + 1;
+            record.holder.clone_from(&holder);
+            record.transitions = epoch;
+            let call = self.calls.begin(Purpose::Acquire { unit, epoch });
+            out.push(if exists { Effect::Put(call, record) } else { Effect::Create(call, record) });
+            room -= 1;
+        }
+    }
+
+    pub(super) fn acquired(
+        &mut self,
+        unit: String,
+        epoch: u64,
+        result: Result<Record, Failure>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Ok(record) = result else { return self.ask_again(Purpose::ReadUnit(unit), out) };
+        // An answer from before we lost the seat names another incarnation: not ours.
+        let ours = record.held_by() == Some((self.me.seat.as_str(), self.seat.incarnation));
+        self.units.records.insert(unit.clone(), record);
+        if self.seated() && ours {
+            self.units.acquired_at.insert(unit.clone(), self.calls.last());
+            self.units.held.insert(unit.clone(), epoch);
+            out.push(Effect::Held(unit, epoch));
+        }
+    }
+
+    pub(super) fn give_up_unwanted(&mut self, out: &mut Vec<Effect>) {
+        let wants: BTreeSet<String> = self.units.wants().collect();
+        let units = &mut self.units;
+        let surplus: Vec<String> =
+            units.held.keys().filter(|u| !wants.contains(*u) && !units.quiescing.contains(*u)).cloned().collect();
+        for unit in surplus {
+            units.quiescing.insert(unit.clone());
+            out.push(Effect::Quiesce(unit));
+        }
+    }
+
+    /// Nothing of the unit is in flight: only now may its record be given free.
+    pub(super) fn quiesced(&mut self, unit: &str, out: &mut Vec<Effect>) {
+        let releasing = self.calls.any(|p| matches!(p, Purpose::Release(u) if u == unit));
+        if releasing || !self.units.quiescing.contains(unit) {
+            return;
+        }
+        let Some(mut record) = self.units.records.get(unit).cloned() else { return };
+        record.holder.clear();
+        let call = self.calls.begin(Purpose::Release(unit.to_owned()));
+        out.push(Effect::Put(call, record));
+    }
+
+    pub(super) fn released(&mut self, unit: String, result: Result<Record, Failure>, out: &mut Vec<Effect>) {
+        self.units.lose(&unit, out);
+        match result {
+            Ok(record) => {
+                self.units.records.insert(unit, record);
+            }
+            Err(_) => self.ask_again(Purpose::ReadUnit(unit), out),
+        }
+    }
+
+    /// A higher stamp of our own unit than our epoch: the hub may have been restored from a backup. Read the record; if
+    /// it is still ours, the epoch is raised above the stamp.
+    pub(super) fn stamp(&mut self, unit: String, epoch: u64, out: &mut Vec<Effect>) {
+        self.units.raise_floor(&unit, epoch);
+        if self.units.held.get(&unit).is_some_and(|mine| *mine < epoch) {
+            self.units.lose(&unit, out);
+            self.ask_again(Purpose::ReadUnit(unit), out);
+        }
+    }
+
+    pub(super) fn unit_read(&mut self, unit: &str, found: Option<Record>, out: &mut Vec<Effect>) {
+        if let Some(record) = found {
+            self.units.records.insert(unit.to_owned(), record);
+            return;
+        }
+        if let Some(old) = self.units.records.remove(unit) {
+            self.units.raise_floor(unit, old.transitions);
+        }
+        self.units.lose(unit, out);
+    }
+
+    /// Records as listed by `call`. Where an answer is under way, or our acquisition was answered after the list was
+    /// begun, the list is no news.
+    pub(super) fn units_listed(&mut self, call: Call, mut listed: BTreeMap<String, Record>, out: &mut Vec<Effect>) {
+        let units = &mut self.units;
+        let acquired_since = units.acquired_at.iter().filter(|(_, at)| call <= **at).map(|(unit, _)| unit.clone());
+        let busy: BTreeSet<String> =
+            self.calls.open().filter_map(Purpose::unit).map(str::to_owned).chain(acquired_since).collect();
+        let mine = format!("{}#{}", self.me.seat, self.seat.incarnation);
+        let known: BTreeSet<String> = units.records.keys().chain(units.held.keys()).cloned().collect();
+        for unit in known.into_iter().filter(|unit| !busy.contains(unit)) {
+            let found = listed.remove(&unit);
+            let ours =
+                found.as_ref().is_some_and(|r| r.holder == mine && Some(&r.transitions) == units.held.get(&unit));
+            if !ours {
+                units.lose(&unit, out);
+            }
+            let old = match found {
+                Some(record) => units.records.insert(unit.clone(), record),
+                None => units.records.remove(&unit),
+            };
+            // A record that a person deletes or sets back must not let an epoch come twice.
+            units.raise_floor(&unit, old.map_or(0, |r| r.transitions));
+        }
+        units.records.extend(listed.into_iter().filter(|(unit, _)| !busy.contains(unit)));
+    }
+}
