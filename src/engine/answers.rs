@@ -9,16 +9,19 @@ use serde_json::Value;
 use super::gate::{target, writes_member};
 use super::inflight::{Expectation, Flight, Purpose, What};
 use super::look::LIMIT_MS;
+use super::ray_answers::no_answer;
 use super::request::identity;
-use super::{Effect, Engine, Outcome, RayOutcome, Ticket};
+use super::{Effect, Engine, Outcome, Ticket};
 use crate::api::{Cluster, Id, Key, Kind, Time, Version};
-use crate::plan::{Action, Fetched, JobAnswer, Note, Question, SubmitOutcome};
+use crate::plan::{Action, Fetched, Note};
 
 /// Back-off of a key whose writes fail: doubled each time.
 const BACK_OFF_FIRST_MS: u64 = 100;
 const BACK_OFF_LAST_MS: u64 = 60_000;
 /// A read that is to find out an outcome and fails itself is tried again after this.
-const READ_BACK_AGAIN: Duration = Duration::from_secs(2);
+pub(super) const READ_BACK_AGAIN: Duration = Duration::from_secs(2);
+/// The longest pause between such reads: nothing else is sent for the root object meanwhile.
+const READ_BACK_LAST: Duration = Duration::from_secs(15);
 /// So many conflicts in a row, and our sight is doubted.
 const CONFLICTS_MAX: u32 = 5;
 
@@ -30,7 +33,7 @@ impl Engine {
             Purpose::Write(action) => (**action).clone(),
             Purpose::ReadBack(_) | Purpose::Fetch(..) => {
                 let error = match outcome {
-                    Outcome::NotSent(why) | Outcome::Refused(_, why) => why,
+                    Outcome::NotSent(why) | Outcome::Refused(_, why) | Outcome::Unknown(_, why) => why,
                     _ => "no answer".to_owned(),
                 };
                 self.read_ended(ticket, flight, now, Err(error), now, out);
@@ -49,7 +52,7 @@ impl Engine {
             self.fetched.remove(&(action.cluster(), id.clone()));
         }
         match outcome {
-            Outcome::Unknown => self.outcome_unknown(ticket, flight, action, now),
+            Outcome::Unknown(status, words) => self.outcome_unknown(ticket, flight, action, (status, words), now),
             Outcome::Ok { version, .. } => {
                 self.journal.success(&flight.key);
                 self.queue.release(&flight.key);
@@ -107,14 +110,13 @@ impl Engine {
                 format!("{id} on {cluster}: refused with {status}")
             }
             Outcome::Refused(status, message) => format!("{id} on {cluster}: refused with {status}: {message}"),
-            Outcome::Ok { .. } | Outcome::Unknown => return,
+            Outcome::Ok { .. } | Outcome::Unknown(..) => return,
         };
         if matches!(failure, Outcome::Refused(..)) {
             self.tell_refusal(key, &text, out);
         }
         let failures = self.journal.trouble(key, text);
-        let full = BACK_OFF_FIRST_MS.saturating_mul(1 << (failures - 1).min(12)).min(BACK_OFF_LAST_MS);
-        let delay = Duration::from_millis(self.rng.u64(full / 2..=full));
+        let delay = self.back_off(failures);
         match failure {
             // News of the object wakes the key earlier; if none comes, our sight is the trouble.
             Outcome::Exists | Outcome::Conflict | Outcome::Gone => {
@@ -126,6 +128,12 @@ impl Engine {
             }
             _ => self.queue.hold_until(key, now + delay),
         }
+    }
+
+    /// How long a key waits after so many failures in a row.
+    pub(super) fn back_off(&mut self, failures: u32) -> Duration {
+        let full = BACK_OFF_FIRST_MS.saturating_mul(1 << failures.saturating_sub(1).min(12)).min(BACK_OFF_LAST_MS);
+        Duration::from_millis(self.rng.u64(full / 2..=full))
     }
 
     /// A refusal is told to people at the object that is planned.
@@ -144,17 +152,31 @@ impl Engine {
 
     // --- unknown outcomes ---
 
-    fn outcome_unknown(&mut self, ticket: Ticket, flight: Flight, action: Action, now: Time) {
+    fn outcome_unknown(
+        &mut self,
+        ticket: Ticket,
+        flight: Flight,
+        action: Action,
+        (status, words): (Option<u16>, String),
+        now: Time,
+    ) {
         self.inflight.mark_failed(&flight.key);
-        if let Some((root, _, generation)) = &flight.root
-            && writes_member(&action)
-        {
-            self.memo(root, *generation).unknown = true;
+        let text = unknown_text(&action, status, &words);
+        self.journal.trouble(&flight.key, text);
+        if writes_member(&action) {
+            self.left_unknown(&flight);
         }
         // Not earlier: the request may still be carried out until its time limit has passed.
         let at = Time(flight.sent.0.saturating_add(flight.limit_ms as i64)).max(now);
         let flight = Flight { purpose: Purpose::ReadBack(Box::new(action)), ..flight };
         self.inflight.read_back_at(at, ticket, flight);
+    }
+
+    /// The generation is clean no more (`sharding.md` 1.10, 1.11): something sent to the member may yet happen there.
+    pub(super) fn left_unknown(&mut self, flight: &Flight) {
+        if let Some((root, _, generation)) = &flight.root {
+            self.memo(root, *generation).unknown = true;
+        }
     }
 
     /// Sends the read that finds an outcome out.
@@ -168,7 +190,7 @@ impl Engine {
 
     /// The shell never answered.
     pub(super) fn answer_lost(&mut self, ticket: Ticket, now: Time, out: &mut Vec<Effect>) {
-        self.done(ticket, Outcome::Unknown, now, out);
+        self.done(ticket, Outcome::Unknown(None, "the answer was lost".to_owned()), now, out);
     }
 
     // --- reads ---
@@ -203,8 +225,13 @@ impl Engine {
                 self.fetched.insert((cluster.clone(), id.clone()), fetched);
                 self.finish(ticket, &flight, now, out);
             }
-            (Purpose::ReadBack(_), Err(_)) => self.inflight.read_back_at(now + READ_BACK_AGAIN, ticket, flight),
+            (Purpose::ReadBack(_), Err(why)) => {
+                let failures = self.journal.trouble(&flight.key, format!("what came of a write cannot be read: {why}"));
+                let again = self.back_off(failures).clamp(READ_BACK_AGAIN, READ_BACK_LAST);
+                self.inflight.read_back_at(now + again, ticket, flight);
+            }
             (Purpose::ReadBack(action), Ok(found)) => {
+                self.hold_unless_done(&flight.key, action, found.as_deref(), now);
                 if let Some(id) = target(action).cloned() {
                     self.found_out(&flight, action.cluster(), id, found.as_deref(), now);
                 }
@@ -212,6 +239,18 @@ impl Engine {
             }
             (Purpose::Write(_), _) => self.finish(ticket, &flight, now, out),
         }
+    }
+
+    /// A server that answers with nothing but errors is not asked at once again, unless there was progress in spite of it.
+    fn hold_unless_done(&mut self, key: &Key, action: &Action, found: Option<&Value>, now: Time) {
+        if is_done(action, found) {
+            self.journal.success(key);
+            self.queue.release(key);
+            return;
+        }
+        let failures = self.journal.get(key).map_or(1, |entry| entry.failures);
+        let delay = self.back_off(failures);
+        self.queue.hold_until(key, now + delay);
     }
 
     /// What there is after a write whose outcome was unknown: our table must show as much before the next look.
@@ -235,45 +274,9 @@ impl Engine {
         }
     }
 
-    // --- Ray ---
-
-    pub(super) fn ray_answered(&mut self, ticket: Ticket, outcome: RayOutcome, now: Time, out: &mut Vec<Effect>) {
-        let Some(flight) = self.inflight.answered(ticket) else { return };
-        let Purpose::Write(action) = &flight.purpose else { return };
-        let action = (**action).clone();
-        self.ray_ended(ticket, &flight, &action, outcome, now, out);
-    }
-
-    fn ray_ended(
-        &mut self,
-        ticket: Ticket,
-        flight: &Flight,
-        action: &Action,
-        outcome: RayOutcome,
-        now: Time,
-        out: &mut Vec<Effect>,
-    ) {
-        if let Action::Ask { member, dashboard, question } = action {
-            let view = (member.clone(), dashboard.clone(), question.job().clone());
-            let view = self.rays.jobs.entry(view).or_default();
-            match outcome {
-                RayOutcome::Job(answer) => view.answer = Some((now, answer)),
-                RayOutcome::Submit(outcome) => view.submitted = Some((now, outcome)),
-                RayOutcome::Stop(Ok(())) => view.stopped = Some(now),
-                RayOutcome::Stop(Err(why)) => {
-                    self.inflight.mark_failed(&flight.key);
-                    self.journal.trouble(&flight.key, format!("stopping the Ray job: {why}"));
-                    self.queue.put(&flight.key, now + READ_BACK_AGAIN);
-                    self.queue.hold_until(&flight.key, now + Duration::from_secs(1));
-                }
-            }
-        }
-        self.finish(ticket, flight, now, out);
-    }
-
     // --- the end of a request ---
 
-    fn finish(&mut self, ticket: Ticket, flight: &Flight, now: Time, out: &mut Vec<Effect>) {
+    pub(super) fn finish(&mut self, ticket: Ticket, flight: &Flight, now: Time, out: &mut Vec<Effect>) {
         self.inflight.close(flight);
         for key in self.inflight.settle(ticket, flight) {
             self.free_if_met(&key, now, out);
@@ -303,19 +306,30 @@ impl Engine {
     }
 }
 
-/// A question that got no answer, in terms of its answers.
-fn no_answer(question: &Question, outcome: &Outcome) -> RayOutcome {
-    let text = match outcome {
-        Outcome::NotSent(why) => format!("not sent: {why}"),
-        Outcome::Refused(status, why) => format!("{status}: {why}"),
-        _ => "no answer".to_owned(),
-    };
-    match question {
-        Question::Job { .. } => RayOutcome::Job(JobAnswer::Failed(text)),
-        Question::Stop { .. } => RayOutcome::Stop(Err(text)),
-        Question::Submit { .. } if matches!(outcome, Outcome::NotSent(_) | Outcome::Refused(..)) => {
-            RayOutcome::Submit(SubmitOutcome::Refused(text))
+/// What is told of a write whose outcome is unknown.
+fn unknown_text(action: &Action, status: Option<u16>, words: &str) -> String {
+    let what = target(action).map_or_else(String::new, |id| format!("{id} on {}: ", action.cluster()));
+    let secret = target(action).is_some_and(|id| matches!(id.kind, Kind::Secret | Kind::ConfigMap));
+    match status {
+        // Servers quote what they were sent.
+        Some(status) if secret => format!("{what}outcome unknown: {status}"),
+        Some(status) => format!("{what}outcome unknown: {status}: {words}"),
+        None => format!("{what}outcome unknown: {words}"),
+    }
+}
+
+/// Whether what a write wanted is so, as far as the object tells: ours or not, there was progress.
+fn is_done(action: &Action, found: Option<&Value>) -> bool {
+    match (action, found) {
+        (Action::Create { .. }, found) => found.is_some(),
+        (Action::Delete { seen, .. }, Some(object)) => {
+            identity(object).0 != seen.uid || !object["metadata"]["deletionTimestamp"].is_null()
         }
-        Question::Submit { .. } => RayOutcome::Submit(SubmitOutcome::Unknown),
+        (_, None) => true,
+        (Action::Replace { seen, .. } | Action::Status { seen, .. } | Action::Merge { seen, .. }, Some(object)) => {
+            let (uid, version) = identity(object);
+            uid != seen.uid || version != seen.version
+        }
+        (Action::Ask { .. }, _) => true,
     }
 }

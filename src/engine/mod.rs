@@ -13,6 +13,7 @@ mod owner;
 mod plans;
 mod queue;
 mod ray;
+mod ray_answers;
 pub mod request;
 mod tables;
 #[cfg(test)]
@@ -105,8 +106,8 @@ pub enum Outcome {
     Refused(u16, String),
     /// Not sent: the authority had ended, or the connection could not be made. It did not happen.
     NotSent(String),
-    /// Sent, no answer: it may have happened.
-    Unknown,
+    /// Sent, and the answer is missing or says nothing: it may have happened. HTTP status where there is one, and words.
+    Unknown(Option<u16>, String),
 }
 
 /// Answer of a Ray dashboard.

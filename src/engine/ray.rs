@@ -58,7 +58,7 @@ fn job_answer(reply: Option<&Reply>) -> JobAnswer {
 
 /// Whether a job runs twice rests on this: everything that does not prove "not carried out" is unknown.
 fn submit_outcome(reply: Option<&Reply>) -> SubmitOutcome {
-    let Some(reply) = reply else { return SubmitOutcome::Unknown };
+    let Some(reply) = reply else { return SubmitOutcome::Unknown("no answer".to_owned()) };
     let whole = String::from_utf8_lossy(&reply.body);
     match reply.status {
         200..300 => SubmitOutcome::Accepted,
@@ -71,7 +71,7 @@ fn submit_outcome(reply: Option<&Reply>) -> SubmitOutcome {
             SubmitOutcome::Refused(text(reply))
         }
         // The API server passed it on and lost the answer.
-        502..=504 => SubmitOutcome::Unknown,
+        status @ 502..=504 => SubmitOutcome::Unknown(format!("{status}: {}", text(reply))),
         status => SubmitOutcome::Refused(format!("{status}: {}", text(reply))),
     }
 }
@@ -182,12 +182,10 @@ mod tests {
 
     #[test]
     fn a_submission_whose_answer_was_lost_is_unknown() {
-        assert_eq!(submit_outcome(None), SubmitOutcome::Unknown);
+        assert!(matches!(submit_outcome(None), SubmitOutcome::Unknown(_)));
         for status in [502, 503, 504] {
-            assert_eq!(
-                submit_outcome(Some(&reply(status, b"error trying to reach service: EOF"))),
-                SubmitOutcome::Unknown
-            );
+            let lost = submit_outcome(Some(&reply(status, b"error trying to reach service: EOF")));
+            assert_eq!(lost, SubmitOutcome::Unknown(format!("{status}: error trying to reach service: EOF")));
         }
         let nobody = reply(503, b"no endpoints available for service");
         assert!(matches!(submit_outcome(Some(&nobody)), SubmitOutcome::Refused(_)));

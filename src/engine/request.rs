@@ -60,9 +60,10 @@ pub fn write(action: &Action, timeout_ms: u64) -> Option<Request> {
 /// What the reply to [`write`] says. No reply at all (`None`) is the caller's to judge: only it knows whether the bytes
 /// had left.
 pub fn outcome(action: &Action, reply: Option<&Reply>) -> Outcome {
-    let Some(reply) = reply else { return Outcome::Unknown };
+    let Some(reply) = reply else { return Outcome::Unknown(None, "no answer".to_owned()) };
     let body: Value = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
     let text = |field: &str| body.get(field).and_then(Value::as_str).unwrap_or("");
+    let message = || if text("message").is_empty() { "no explanation".to_owned() } else { text("message").to_owned() };
     match reply.status {
         200..300 => {
             // A deletion is answered with a Status that names the object, or with the object.
@@ -79,12 +80,8 @@ pub fn outcome(action: &Action, reply: Option<&Reply>) -> Outcome {
         // For a creation "not found" is about something else: namespace or kind.
         404 if !matches!(action, Action::Create { .. }) => Outcome::Gone,
         // The server, or something before it, gave up on the way: it may have been stored.
-        500 | 502..=504 => Outcome::Unknown,
-        status => {
-            let message = text("message");
-            let message = if message.is_empty() { "no explanation" } else { message };
-            Outcome::Refused(status, message.to_owned())
-        }
+        status @ (500 | 502..=504) => Outcome::Unknown(Some(status), message()),
+        status => Outcome::Refused(status, message()),
     }
 }
 
@@ -181,9 +178,9 @@ mod tests {
         assert_eq!(outcome(&delete(Propagation::Background), Some(&failure(404, "NotFound"))), Outcome::Gone);
         assert_eq!(outcome(&create(), Some(&failure(422, "Invalid"))), Outcome::Refused(422, "m".into()));
         for code in [500, 502, 503, 504] {
-            assert_eq!(outcome(&create(), Some(&failure(code, "x"))), Outcome::Unknown, "{code}");
+            assert_eq!(outcome(&create(), Some(&failure(code, "x"))), Outcome::Unknown(Some(code), "m".into()));
         }
-        assert_eq!(outcome(&create(), None), Outcome::Unknown);
+        assert_eq!(outcome(&create(), None), Outcome::Unknown(None, "no answer".into()));
     }
 
     #[test]

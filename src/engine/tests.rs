@@ -249,6 +249,10 @@ fn ok(version: u64) -> Outcome {
     Outcome::Ok { uid: "u".into(), version: Version(version) }
 }
 
+fn lost() -> Outcome {
+    Outcome::Unknown(None, "cut off".into())
+}
+
 fn body(action: &Action) -> &Value {
     match action {
         Action::Create { body, .. } | Action::Replace { body, .. } | Action::Status { body, .. } => body,

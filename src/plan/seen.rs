@@ -112,8 +112,8 @@ pub enum SubmitOutcome {
     Exists,
     /// Refused, in words.
     Refused(String),
-    /// Sent, no answer: it may have happened.
-    Unknown,
+    /// Sent, and the answer is missing or says nothing: it may have happened. What came, in words.
+    Unknown(String),
 }
 
 /// Settings of the controller that plans read.

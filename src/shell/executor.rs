@@ -147,7 +147,7 @@ impl Executor {
         let outcome = match client.send_now(&turn, &request, limit).await {
             Ok(reply) => request::outcome(&action, Some(&reply)),
             Err(SendError::NotSent(why)) => Outcome::NotSent(why),
-            Err(SendError::NoAnswer(_)) => Outcome::Unknown,
+            Err(SendError::NoAnswer(why)) => Outcome::Unknown(None, why),
         };
         let label = label(&outcome);
         (Input::Done(ticket, outcome), label)
@@ -179,7 +179,7 @@ fn label(outcome: &Outcome) -> &'static str {
         Outcome::Gone => "gone",
         Outcome::Refused(..) => "refused",
         Outcome::NotSent(_) => "not_sent",
-        Outcome::Unknown => "unknown",
+        Outcome::Unknown(..) => "unknown",
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
             Step::Reply(201, ok),
             Step::Reply(409, json!({"reason": "AlreadyExists"}).to_string()),
             Step::Reply(409, json!({"reason": "Conflict"}).to_string()),
-            Step::Reply(504, "{}".into()),
+            Step::Reply(504, json!({"message": "etcd is slow"}).to_string()),
             Step::Reply(403, json!({"message": "no"}).to_string()),
             Step::Cut,
         ])
@@ -295,13 +295,15 @@ mod tests {
             Outcome::Ok { uid: "u".into(), version: Version(8) },
             Outcome::Exists,
             Outcome::Conflict,
-            Outcome::Unknown,
+            Outcome::Unknown(Some(504), "etcd is slow".into()),
             Outcome::Refused(403, "no".into()),
-            Outcome::Unknown,
         ] {
             bench.create(3, LIMIT);
             assert_eq!(bench.outcome().await, wanted);
         }
+        bench.create(3, LIMIT);
+        let lost = bench.outcome().await;
+        assert!(matches!(&lost, Outcome::Unknown(None, why) if !why.is_empty()), "{lost:?}");
     }
 
     #[tokio::test]
@@ -324,7 +326,7 @@ mod tests {
         let outcome = loop {
             bench.create(3, Duration::from_millis(500));
             let outcome = bench.outcome().await;
-            if outcome != Outcome::Unknown {
+            if !matches!(outcome, Outcome::Unknown(..)) {
                 break outcome;
             }
         };
@@ -337,7 +339,7 @@ mod tests {
         let limit = Duration::from_millis(300);
         let begun = Instant::now();
         bench.create(3, limit);
-        assert_eq!(bench.outcome().await, Outcome::Unknown);
+        assert!(matches!(bench.outcome().await, Outcome::Unknown(..)));
         tokio::time::timeout(LIMIT, bench.executor.quiet("q-01".into())).await.unwrap();
         assert!(begun.elapsed() >= limit);
         tokio::time::timeout(LIMIT, bench.executor.quiet("q-02".into())).await.unwrap();

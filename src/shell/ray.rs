@@ -18,7 +18,9 @@ pub fn outcome(question: &Question, reply: &Result<Reply, SendError>) -> RayOutc
         (Err(SendError::NotSent(why)), Question::Submit { .. }) => {
             RayOutcome::Submit(SubmitOutcome::Refused(format!("not sent: {why}")))
         }
-        (Err(SendError::NoAnswer(_)), Question::Submit { .. }) => request::answered(question, None),
+        (Err(SendError::NoAnswer(why)), Question::Submit { .. }) => {
+            RayOutcome::Submit(SubmitOutcome::Unknown(why.clone()))
+        }
     }
 }
 
@@ -30,7 +32,7 @@ mod tests {
     fn only_a_submission_that_was_not_sent_is_known_not_to_have_happened() {
         let submit = Question::Submit { job: "a".into(), body: serde_json::Value::Null };
         let lost = outcome(&submit, &Err(SendError::NoAnswer("late".into())));
-        assert_eq!(lost, RayOutcome::Submit(SubmitOutcome::Unknown));
+        assert_eq!(lost, RayOutcome::Submit(SubmitOutcome::Unknown("late".into())));
         let kept = outcome(&submit, &Err(SendError::NotSent("no connection".into())));
         assert_eq!(kept, RayOutcome::Submit(SubmitOutcome::Refused("not sent: no connection".into())));
     }

@@ -83,7 +83,7 @@ fn an_unknown_outcome_is_found_out_by_a_read_after_the_time_limit() {
     story.once(Which::RayJob, does(vec![create_pod("a")]));
     let (ticket, _) = only_write(&story.see(&eu_cluster(), mirror(120)));
     story.looks();
-    let effects = story.tell(Input::Done(ticket, Outcome::Unknown));
+    let effects = story.tell(Input::Done(ticket, lost()));
     assert!(fetches(&effects).is_empty());
     assert!(fetches(&story.later(4_999)).is_empty(), "it may still be carried out");
     let effects = story.later(1);
@@ -105,6 +105,50 @@ fn an_unknown_outcome_is_found_out_by_a_read_after_the_time_limit() {
 }
 
 #[test]
+fn a_server_that_answers_with_nothing_but_errors_is_asked_ever_later_and_its_words_are_kept() {
+    for reads_work in [true, false] {
+        let mut story = running();
+        story.plan(Which::RayJob, |_, _| does(vec![create_pod("a")]));
+        let mut effects = story.see(&eu_cluster(), mirror(120));
+        let (begun, mut requests) = (story.now, Vec::new());
+        while story.now.0 < begun.0 + 600_000 {
+            for (ticket, _) in writes(&effects) {
+                requests.push(story.now);
+                effects = story.tell(Input::Done(ticket, Outcome::Unknown(Some(500), "etcd is slow".into())));
+            }
+            let wake = story.see(&eu_cluster(), pod("other", "u-mirror", story.version + 1));
+            effects.extend(wake);
+            for (ticket, _) in fetches(&effects) {
+                requests.push(story.now);
+                let read = if reads_work { Ok(None) } else { Err("500 etcd is slow".to_owned()) };
+                story.tell(Input::Fetched(ticket, story.now, read));
+            }
+            effects = story.later(50);
+        }
+        let in_last_minutes = requests.iter().filter(|at| at.0 > begun.0 + 400_000).count();
+        assert!(in_last_minutes <= 30, "{in_last_minutes} requests in 200 s, of {}", requests.len());
+        let entry = story.engine.why(&Key { cluster: eu_cluster(), id: mirror(1).id }).unwrap().clone();
+        assert!(entry.failures > 10 && entry.trouble.as_ref().is_some_and(|t| t.contains("etcd is slow")), "{entry:?}");
+    }
+}
+
+#[test]
+fn a_write_that_was_carried_out_though_its_answer_was_lost_is_no_trouble() {
+    let mut story = running();
+    story.once(Which::RayJob, does(vec![create_pod("a")]));
+    let (ticket, _) = only_write(&story.see(&eu_cluster(), mirror(120)));
+    story.tell(Input::Done(ticket, lost()));
+    let key = Key { cluster: eu_cluster(), id: mirror(1).id };
+    let trouble = |story: &Story| story.engine.why(&key).unwrap().trouble.clone();
+    assert!(trouble(&story).is_some_and(|t| t.contains("Pod n/a on eu") && t.contains("cut off")));
+    let effects = story.later(5_000);
+    let [(read, _)] = fetches(&effects)[..] else { unreachable!("one read: {effects:?}") };
+    let object = json!({"metadata": {"uid": "u-a", "resourceVersion": "300"}});
+    story.tell(Input::Fetched(read, story.now, Ok(Some(Arc::new(object)))));
+    assert_eq!(trouble(&story), None);
+}
+
+#[test]
 fn an_answer_that_never_comes_is_an_unknown_outcome() {
     let mut story = running();
     story.once(Which::RayJob, does(vec![create_pod("a")]));
@@ -121,7 +165,7 @@ fn while_a_write_to_the_hub_is_open_nothing_is_sent_to_the_member_for_that_root_
     let effects = story.see(&Cluster::Hub, root(120));
     let (ticket, _) = only_write(&effects);
     assert!(writes(&story.see(&eu_cluster(), mirror(121))).is_empty());
-    story.tell(Input::Done(ticket, Outcome::Unknown));
+    story.tell(Input::Done(ticket, lost()));
     assert!(writes(&story.later(3_000)).is_empty());
     let effects = story.later(2_000);
     let [(read, _)] = fetches(&effects)[..] else { unreachable!("one read: {effects:?}") };
@@ -275,7 +319,7 @@ fn handing_over_after_an_unknown_outcome_leaves_the_generation_unclean() {
     let mut story = running();
     story.once(Which::RayJob, does(vec![create_pod("a")]));
     let (ticket, _) = only_write(&story.see(&eu_cluster(), mirror(120)));
-    story.tell(Input::Done(ticket, Outcome::Unknown));
+    story.tell(Input::Done(ticket, lost()));
     let withdraw = |b: &mut Value| b["spec"]["stage"] = json!("Withdrawing");
     let plan = replace(Cluster::Hub, &placement("Running", 4), withdraw);
     story.plan(Which::Bound, move |_, _| does(vec![plan.clone()]));
@@ -380,16 +424,66 @@ fn a_dashboards_answers_stand_in_the_table_until_nobody_asks_any_more() {
 #[test]
 fn a_submission_without_an_answer_is_unknown_and_one_not_sent_is_not() {
     for (outcome, wanted) in [
-        (Outcome::Unknown, SubmitOutcome::Unknown),
+        (lost(), SubmitOutcome::Unknown("cut off".into())),
         (Outcome::NotSent("no authority".into()), SubmitOutcome::Refused("not sent: no authority".into())),
     ] {
+        let unknown = matches!(wanted, SubmitOutcome::Unknown(_));
         let mut story = running();
         story.once(Which::RayJob, does(vec![ask(Question::Submit { job: "j".into(), body: json!({}) })]));
         let (ticket, _) = only_write(&story.see(&eu_cluster(), mirror(120)));
         story.tell(Input::Done(ticket, outcome));
         let view = &story.engine.rays.jobs[&(eu(), dashboard(), Arc::from("j"))];
         assert_eq!(view.submitted, Some((story.now, wanted)));
+        // A submission that may still arrive starts work: the generation is clean no more.
+        let withdraw = |b: &mut Value| b["spec"]["stage"] = json!("Withdrawing");
+        let plan = replace(Cluster::Hub, &placement("Running", 4), withdraw);
+        story.plan(Which::Bound, move |seen, _| {
+            assert_eq!(seen.me.unknown, unknown);
+            does(vec![plan.clone()])
+        });
+        let (_, action) = only_write(&story.see(&Cluster::Hub, root(121)));
+        assert_eq!(body(&action)["spec"].get("unclean"), unknown.then_some(&json!(true)));
     }
+}
+
+#[test]
+fn a_submission_whose_answer_is_lost_time_and_again_is_repeated_ever_later() {
+    let mut story = running();
+    story.plan(Which::RayJob, |_, _| does(vec![ask(Question::Submit { job: "j".into(), body: json!({}) })]));
+    let (mut ticket, _) = only_write(&story.see(&eu_cluster(), mirror(120)));
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        let begun = story.now;
+        story.tell(Input::Ray(ticket, RayOutcome::Submit(SubmitOutcome::Unknown("503: EOF".into()))));
+        ticket = loop {
+            if let Some((again, _)) = writes(&story.later(10)).first() {
+                break *again;
+            }
+        };
+        pauses.push(story.now.0 - begun.0);
+    }
+    assert!(pauses[7] >= 6_400, "{pauses:?}");
+    let entry = story.engine.why(&Key { cluster: eu_cluster(), id: mirror(1).id }).unwrap();
+    assert!(entry.trouble.as_ref().is_some_and(|t| t.contains("503: EOF")), "{entry:?}");
+    story.tell(Input::Ray(ticket, RayOutcome::Submit(SubmitOutcome::Exists)));
+    let entry = story.engine.why(&Key { cluster: eu_cluster(), id: mirror(1).id }).unwrap();
+    assert_eq!((entry.failures, &entry.trouble), (0, &None));
+}
+
+#[test]
+fn a_lost_stop_is_repeated_and_leaves_the_generation_clean() {
+    let mut story = running();
+    story.once(Which::RayJob, does(vec![ask(Question::Stop { job: "j".into() })]));
+    let (ticket, _) = only_write(&story.see(&eu_cluster(), mirror(120)));
+    story.tell(Input::Done(ticket, lost()));
+    let looked = Arc::new(Mutex::new(false));
+    let seen_clean = looked.clone();
+    story.plan(Which::RayJob, move |seen, _| {
+        *seen_clean.lock().unwrap() = !seen.me.unknown;
+        Plan::default()
+    });
+    story.later(3_000);
+    assert!(*looked.lock().unwrap());
 }
 
 #[test]
@@ -422,12 +516,17 @@ fn a_refused_write_is_told_and_tried_again_ever_later() {
 fn values_of_secrets_are_not_repeated_from_refusals() {
     let mut story = running();
     let id = Id::new(Kind::Secret, "n", "token");
-    let create = Action::Create { cluster: eu_cluster(), id, body: json!({"metadata": {"name": "token"}}) };
-    story.once(Which::RayJob, does(vec![create]));
-    let (ticket, _) = only_write(&story.see(&eu_cluster(), mirror(120)));
-    let effects = story.tell(Input::Done(ticket, Outcome::Refused(422, "data: hunter2 is no base64".into())));
-    let told = format!("{effects:?} {:?}", story.engine.journal().collect::<Vec<_>>());
-    assert!(!told.contains("hunter2"), "{told}");
+    let body = json!({"metadata": {"name": "token"}});
+    for outcome in [Outcome::Refused, |code, words| Outcome::Unknown(Some(code), words)] {
+        let create = Action::Create { cluster: eu_cluster(), id: id.clone(), body: body.clone() };
+        story.once(Which::RayJob, does(vec![create]));
+        let mut effects = story.see(&eu_cluster(), mirror(story.version + 1));
+        effects.extend(story.later(1_000));
+        let (ticket, _) = only_write(&effects);
+        let effects = story.tell(Input::Done(ticket, outcome(500, "data: hunter2 is no base64".into())));
+        let told = format!("{effects:?} {:?}", story.engine.journal().collect::<Vec<_>>());
+        assert!(!told.contains("hunter2") && told.contains("500"), "{told}");
+    }
 }
 
 #[test]
@@ -442,7 +541,7 @@ fn events_are_told_once_what_they_tell_of_has_happened() {
         note: "made a pod".into(),
     };
     let told = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::Record(n) if n.note == "made a pod"));
-    for (outcome, wanted) in [(ok(0), true), (Outcome::Exists, false), (Outcome::Unknown, false)] {
+    for (outcome, wanted) in [(ok(0), true), (Outcome::Exists, false), (lost(), false)] {
         let mut story = running();
         story.once(Which::RayJob, Plan { events: vec![event(&mirror(1))], ..does(vec![create_pod("a")]) });
         let effects = story.see(&eu_cluster(), mirror(120));

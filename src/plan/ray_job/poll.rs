@@ -242,8 +242,11 @@ fn submit(
             draft.pass.waits_for(format!("Ray refuses the job: {why}"));
             return check_failed(draft);
         }
-        Some(SubmitOutcome::Accepted | SubmitOutcome::Exists | SubmitOutcome::Unknown) => {
-            draft.pass.waits_for("the job was submitted; Ray is asked about it next");
+        Some(outcome @ (SubmitOutcome::Accepted | SubmitOutcome::Exists | SubmitOutcome::Unknown(_))) => {
+            draft.pass.waits_for(match outcome {
+                SubmitOutcome::Unknown(why) => format!("the job may be submitted ({why}); Ray is asked about it next"),
+                _ => "the job was submitted; Ray is asked about it next".to_owned(),
+            });
             let had = draft.new.job_status_check_failure_start_time.take();
             return if had.is_some() { Flow::Next } else { Flow::Stop };
         }
