@@ -19,6 +19,7 @@ const PURE: &[&str] = &[
     "src/plan/",
     "src/engine/",
     "src/shell/informer/core",
+    "src/shell/heartbeat/requests",
     "src/sandbox/apiserver/",
     "src/sandbox/world/",
     "shards/src/",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::calls::Purpose;
-use super::message::{Call, Effect, Failure};
+use super::message::{Ask, Call, Effect, Failure};
 use super::{Shards, Stage};
 use crate::Mono;
 use crate::lease::Record;
@@ -62,8 +62,7 @@ impl Shards {
             Purpose::ReadUnit(unit) => unit.clone(),
             _ => return,
         };
-        let call = self.calls.begin(purpose);
-        out.push(Effect::Read(call, name));
+        self.ask(purpose, Ask::Read(name), out);
     }
 
     pub(super) fn written(&mut self, call: Call, result: Result<Record, Failure>, now: Mono, out: &mut Vec<Effect>) {

@@ -29,8 +29,21 @@ pub enum Failure {
     Gone,
     /// It did not happen: refused, or not sent. In words.
     Refused(String),
-    /// It may have happened: no answer.
-    Unknown,
+    /// It may have happened: no answer. In words.
+    Unknown(String),
+}
+
+/// One request to the store of records.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ask {
+    /// All records, consistently.
+    List,
+    /// One record, consistently.
+    Read(String),
+    /// A record that is not there yet.
+    Create(Record),
+    /// A record with the version that it carries.
+    Put(Record),
 }
 
 /// What the core is told.
@@ -38,11 +51,11 @@ pub enum Failure {
 pub enum Input {
     /// Begin, or nothing but time passed.
     Tick,
-    /// A consistent list of all records of the namespace.
+    /// Answer to [`Ask::List`].
     Listed(Call, Result<Vec<Record>, Failure>),
-    /// A consistent read of one record.
+    /// Answer to [`Ask::Read`]: the record, `None` where there is none.
     Read(Call, Result<Option<Record>, Failure>),
-    /// A create or PUT: the record as it is now.
+    /// Answer to [`Ask::Create`] and [`Ask::Put`]: the record as it is now.
     Written(Call, Result<Record, Failure>),
     /// Besides the queue units, exactly these are to be held.
     Wanted(BTreeSet<String>),
@@ -59,14 +72,8 @@ pub enum Input {
 /// What the core asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// List all records, consistently.
-    List(Call),
-    /// Read one record, consistently.
-    Read(Call, String),
-    /// Create a record.
-    Create(Call, Record),
-    /// PUT a record with the version that it carries.
-    Put(Call, Record),
+    /// Ask the store; the answer is an input with the same call.
+    Ask(Call, Ask),
     /// Find out whether the process with this identity, which held our seat at our place, still runs; answer `Dead` if not.
     Attest(String),
     /// The unit is ours with this epoch.

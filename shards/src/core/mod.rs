@@ -20,7 +20,7 @@ mod units;
 mod view;
 
 use calls::{Calls, Purpose};
-pub use message::{Call, Effect, Failure, Identity, Input};
+pub use message::{Ask, Call, Effect, Failure, Identity, Input};
 pub use profile::Profile;
 use seat::Seat;
 use units::Units;
@@ -114,8 +114,7 @@ impl Shards {
         }
         if now >= self.next_list && !self.calls.any(|p| matches!(p, Purpose::List)) {
             self.next_list = now + self.profile.renew_ms;
-            let call = self.calls.begin(Purpose::List);
-            out.push(Effect::List(call));
+            self.ask(Purpose::List, Ask::List, out);
         }
         match self.stage {
             Stage::New | Stage::Ended => {}
@@ -141,6 +140,11 @@ impl Shards {
         }
         // What is overdue waits for an answer that is under way: never ask to be called at once, again and again.
         out.push(Effect::WakeAt(next.max(now + WAKE_MIN_MS)));
+    }
+
+    fn ask(&mut self, purpose: Purpose, ask: Ask, out: &mut Vec<Effect>) {
+        let call = self.calls.begin(purpose);
+        out.push(Effect::Ask(call, ask));
     }
 }
 

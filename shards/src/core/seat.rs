@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::calls::Purpose;
-use super::message::{Effect, Failure};
+use super::message::{Ask, Effect, Failure};
 use super::{Shards, Stage};
 use crate::Mono;
 use crate::hash::ALGORITHM;
@@ -74,8 +74,8 @@ impl Shards {
         record.annotations.insert(lease::PLACE.to_owned(), self.me.place.clone());
         record.annotations.insert(lease::ALGORITHM.to_owned(), ALGORITHM.to_string());
         record.annotations.insert(lease::STATE.to_owned(), "ready".to_owned());
-        let call = self.calls.begin(Purpose::TakeSeat { sent: now });
-        out.push(if exists { Effect::Put(call, record) } else { Effect::Create(call, record) });
+        let ask = if exists { Ask::Put(record) } else { Ask::Create(record) };
+        self.ask(Purpose::TakeSeat { sent: now }, ask, out);
     }
 
     /// The seat is held by another process of our place, which may have ended: succession need not wait for silence.
@@ -109,8 +109,7 @@ impl Shards {
         }
         let Some(record) = self.seat.record.clone() else { return };
         self.seat.next_renew = now + self.seat.jittered(self.profile.renew_ms);
-        let call = self.calls.begin(Purpose::Renew { sent: now });
-        out.push(Effect::Put(call, record));
+        self.ask(Purpose::Renew { sent: now }, Ask::Put(record), out);
     }
 
     pub(super) fn renewed(&mut self, result: Result<Record, Failure>, sent: Mono, out: &mut Vec<Effect>) {
@@ -183,8 +182,7 @@ impl Shards {
         let Some(mut record) = self.seat.record.clone() else { return };
         record.holder.clear();
         record.annotations.insert(lease::STATE.to_owned(), "draining".to_owned());
-        let call = self.calls.begin(Purpose::EmptySeat);
-        out.push(Effect::Put(call, record));
+        self.ask(Purpose::EmptySeat, Ask::Put(record), out);
     }
 
     pub(super) fn left(&mut self, out: &mut Vec<Effect>) {

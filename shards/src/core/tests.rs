@@ -58,14 +58,18 @@ impl Process {
         while let Some(input) = queue.pop() {
             for effect in self.shards.handle(input, now) {
                 match effect {
-                    Effect::List(call) => {
+                    Effect::Ask(call, Ask::List) => {
                         queue.insert(0, Input::Listed(call, Ok(store.records.values().cloned().collect())));
                     }
-                    Effect::Read(call, name) => {
+                    Effect::Ask(call, Ask::Read(name)) => {
                         queue.insert(0, Input::Read(call, Ok(store.records.get(&name).cloned())));
                     }
-                    Effect::Create(call, record) => queue.insert(0, Input::Written(call, store.write(record, true))),
-                    Effect::Put(call, record) => queue.insert(0, Input::Written(call, store.write(record, false))),
+                    Effect::Ask(call, Ask::Create(record)) => {
+                        queue.insert(0, Input::Written(call, store.write(record, true)));
+                    }
+                    Effect::Ask(call, Ask::Put(record)) => {
+                        queue.insert(0, Input::Written(call, store.write(record, false)));
+                    }
                     Effect::Attest(process) if self.dead.contains(&process) => queue.insert(0, Input::Dead(process)),
                     Effect::Held(unit, epoch) => {
                         self.held.insert(unit, epoch);
@@ -219,16 +223,18 @@ fn a_renewal_whose_answer_is_lost_is_found_by_reading() {
         while let Some(input) = inputs.pop() {
             for effect in a.shards.handle(input, Mono(ms)) {
                 match effect {
-                    Effect::Put(call, record) if record.name == "seat-a" && !lost => {
+                    Effect::Ask(call, Ask::Put(record)) if record.name == "seat-a" && !lost => {
                         lost = true;
                         store.write(record, false).unwrap();
-                        inputs.insert(0, Input::Written(call, Err(Failure::Unknown)));
+                        inputs.insert(0, Input::Written(call, Err(Failure::Unknown("no answer".into()))));
                     }
-                    Effect::Put(call, record) => inputs.insert(0, Input::Written(call, store.write(record, false))),
-                    Effect::Read(call, name) => {
+                    Effect::Ask(call, Ask::Put(record)) => {
+                        inputs.insert(0, Input::Written(call, store.write(record, false)));
+                    }
+                    Effect::Ask(call, Ask::Read(name)) => {
                         inputs.insert(0, Input::Read(call, Ok(store.records.get(&name).cloned())));
                     }
-                    Effect::List(call) => {
+                    Effect::Ask(call, Ask::List) => {
                         inputs.insert(0, Input::Listed(call, Ok(store.records.values().cloned().collect())));
                     }
                     Effect::Lost(unit) => panic!("lost {unit} at {ms}"),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Shards;
 use super::calls::Purpose;
-use super::message::{Call, Effect, Failure};
+use super::message::{Ask, Call, Effect, Failure};
 use crate::Mono;
 use crate::hash::queue_units;
 use crate::lease::Record;
@@ -115,8 +115,8 @@ impl Shards {
             let epoch = record.transitions.max(floor(&self.units.floors)).max(floor(&self.units.told)) + 1;
             record.holder.clone_from(&holder);
             record.transitions = epoch;
-            let call = self.calls.begin(Purpose::Acquire { unit, epoch });
-            out.push(if exists { Effect::Put(call, record) } else { Effect::Create(call, record) });
+            let ask = if exists { Ask::Put(record) } else { Ask::Create(record) };
+            self.ask(Purpose::Acquire { unit, epoch }, ask, out);
             room -= 1;
         }
     }
@@ -158,8 +158,7 @@ impl Shards {
         }
         let Some(mut record) = self.units.records.get(unit).cloned() else { return };
         record.holder.clear();
-        let call = self.calls.begin(Purpose::Release(unit.to_owned()));
-        out.push(Effect::Put(call, record));
+        self.ask(Purpose::Release(unit.to_owned()), Ask::Put(record), out);
     }
 
     pub(super) fn released(&mut self, unit: String, result: Result<Record, Failure>, out: &mut Vec<Effect>) {

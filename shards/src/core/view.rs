@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::calls::Purpose;
-use super::message::Effect;
+use super::message::{Ask, Effect};
 use super::{Profile, Shards};
 use crate::Mono;
 use crate::lease::Record;
@@ -105,8 +105,7 @@ impl Shards {
         for (name, mut record) in silent {
             record.holder.clear();
             record.transitions += 1;
-            let call = self.calls.begin(Purpose::Fence(name));
-            out.push(Effect::Put(call, record));
+            self.ask(Purpose::Fence(name), Ask::Put(record), out);
         }
     }
 }

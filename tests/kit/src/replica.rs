@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rayfleet::api::wire::{Method, Reply, Request};
+use rayfleet::api::wire::{Reply, Request};
 use rayfleet::api::{Cluster, Id, Kind, Time};
 use rayfleet::engine::{Effect, Engine, Input, Outcome, Presence, Standing, Ticket, request};
 use rayfleet::plan::{Action, Flags, Question};
+use rayfleet::shell::heartbeat::requests::{self as leases, Asked};
 use rayfleet::shell::informer::core::{End, Informer, InformerEffect, InformerEvent};
-use serde_json::Value;
-use shards::{Identity, Mono, Profile, Record, Shards};
+use shards::{Failure, Identity, Mono, Profile, Shards};
 
 /// Namespace of the Leases.
-pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/rayfleet-system/leases";
+const LEASES: &str = "rayfleet-system";
 
 /// What a call is for, and so what its answer means.
 #[derive(Clone, Debug)]
@@ -22,15 +22,8 @@ enum Purpose {
     Fetch(Ticket, Id, Time),
     Ask(Ticket, Box<Question>),
     Informer(Cluster, Kind, u64),
-    Lease(shards::Call, LeaseCall),
+    Lease(shards::Call, Asked),
     Note,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum LeaseCall {
-    List,
-    Read,
-    Write,
 }
 
 /// A request that leaves the replica.
@@ -87,8 +80,10 @@ pub struct Replica {
     dead: BTreeSet<String>,
 }
 
-/// Time limit of reads and of lease writes, ms.
+/// Time limit of reads, ms.
 const READ_LIMIT_MS: u64 = 5_000;
+/// Time limit of writes of Leases, ms: three tries fit into the time that a seat is trusted.
+const LEASE_LIMIT_MS: u64 = 2_000;
 
 impl Replica {
     /// A process that starts at `now`. `members` are the clusters that it can build a client for.
@@ -184,8 +179,9 @@ impl Replica {
                 };
                 self.feed_informer(&key, event, now, &mut wishes);
             }
-            Purpose::Lease(call, kind) => {
-                let input = lease_answer(call, kind, reply);
+            Purpose::Lease(call, asked) => {
+                let reply = reply.ok_or_else(|| Failure::Unknown("no answer".to_owned()));
+                let input = leases::answered(call, asked, reply).input;
                 self.feed_shards(input, now, &mut wishes);
             }
             Purpose::Note => {}
@@ -238,7 +234,7 @@ impl Replica {
         let is_write = match &purpose {
             Purpose::Write(..) | Purpose::Note => true,
             Purpose::Ask(_, question) => !question.is_read(),
-            Purpose::Lease(_, kind) => matches!(kind, LeaseCall::Write),
+            Purpose::Lease(_, asked) => *asked == Asked::Write,
             Purpose::Fetch(..) | Purpose::Informer(..) => false,
         };
         let is_watch = request.is_watch();
@@ -377,19 +373,11 @@ impl Replica {
         let mono = self.mono(now);
         for effect in self.shards.handle(input, mono) {
             match effect {
-                shards::Effect::List(call) => {
-                    let purpose = Purpose::Lease(call, LeaseCall::List);
-                    self.send(purpose, Cluster::Hub, Request::get(LEASES), READ_LIMIT_MS, wishes);
-                }
-                shards::Effect::Read(call, name) => {
-                    let purpose = Purpose::Lease(call, LeaseCall::Read);
-                    self.send(purpose, Cluster::Hub, Request::get(format!("{LEASES}/{name}")), READ_LIMIT_MS, wishes);
-                }
-                shards::Effect::Create(call, record) => {
-                    self.send_lease(call, Method::Post, LEASES.to_owned(), &record, now, wishes);
-                }
-                shards::Effect::Put(call, record) => {
-                    self.send_lease(call, Method::Put, format!("{LEASES}/{}", record.name), &record, now, wishes);
+                shards::Effect::Ask(call, ask) => {
+                    let asked = Asked::of(&ask);
+                    let limit = if asked == Asked::Write { LEASE_LIMIT_MS } else { READ_LIMIT_MS };
+                    let request = leases::request(LEASES, &ask, limit, now);
+                    self.send(Purpose::Lease(call, asked), Cluster::Hub, request, limit, wishes);
                 }
                 shards::Effect::Attest(process) => {
                     if self.dead.contains(&process) {
@@ -419,45 +407,5 @@ impl Replica {
                 shards::Effect::Left => wishes.push(Wish::Exit("left".to_owned())),
             }
         }
-    }
-
-    fn send_lease(
-        &mut self,
-        call: shards::Call,
-        method: Method,
-        target: String,
-        record: &Record,
-        now: Time,
-        wishes: &mut Vec<Wish>,
-    ) {
-        let body = record.body("rayfleet-system", &now.micro_text());
-        let bytes = serde_json::to_vec(&body).expect("JSON values serialise");
-        let request = Request::new(method, target, "application/json", bytes.into());
-        self.send(Purpose::Lease(call, LeaseCall::Write), Cluster::Hub, request, 2_000, wishes);
-    }
-}
-
-fn lease_answer(call: shards::Call, kind: LeaseCall, reply: Option<&Reply>) -> shards::Input {
-    use shards::{Failure, Input};
-    let failure = |reply: Option<&Reply>| match reply.map(|r| r.status) {
-        None | Some(500..) => Failure::Unknown,
-        Some(409) => Failure::Conflict,
-        Some(404) => Failure::Gone,
-        Some(status) => Failure::Refused(format!("HTTP {status}")),
-    };
-    let body = reply.filter(|r| r.is_success()).and_then(|r| serde_json::from_slice::<Value>(&r.body).ok());
-    let parsed = |body: &Value| Record::parse(body).map_err(Failure::Refused);
-    match (kind, body) {
-        (LeaseCall::List, Some(list)) => {
-            let items = list["items"].as_array().into_iter().flatten();
-            // A record that does not parse was edited by hand: as if it were not there, the others count.
-            Input::Listed(call, Ok(items.filter_map(|item| Record::parse(item).ok()).collect()))
-        }
-        (LeaseCall::List, None) => Input::Listed(call, Err(failure(reply))),
-        (LeaseCall::Read, Some(body)) => Input::Read(call, parsed(&body).map(Some)),
-        (LeaseCall::Read, None) if reply.is_some_and(|r| r.status == 404) => Input::Read(call, Ok(None)),
-        (LeaseCall::Read, None) => Input::Read(call, Err(failure(reply))),
-        (LeaseCall::Write, Some(body)) => Input::Written(call, parsed(&body)),
-        (LeaseCall::Write, None) => Input::Written(call, Err(failure(reply))),
     }
 }

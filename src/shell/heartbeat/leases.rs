@@ -1,0 +1,99 @@
+//! Sends what `shards` asks to the Leases of one namespace on the hub, and says when they cannot be reached.
+//! Must not know what a Lease means.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use shards::{Ask, Call, Failure, Input};
+use tokio::sync::mpsc;
+
+use super::requests::{self, Answered, Asked};
+use crate::shell::client::{Client, SendError};
+use crate::shell::clock::Clock;
+use crate::shell::lanes::Lane;
+
+/// A request that failed at once is answered no earlier than this: the core asks again at once.
+const FAILURE_PAUSE: Duration = Duration::from_millis(250);
+
+/// Trouble that lasts is said this often.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
+
+/// The Leases of one namespace on the hub.
+pub(super) struct Leases {
+    pub(super) client: Client,
+    /// Made if it is missing.
+    pub(super) namespace: String,
+    /// Of one request.
+    pub(super) limit: Duration,
+    pub(super) clock: Arc<Clock>,
+    pub(super) complained: Mutex<Option<Instant>>,
+}
+
+impl Leases {
+    /// Sends the request; its answer goes to `answers`.
+    pub(super) fn ask(self: &Arc<Self>, call: Call, ask: Ask, answers: &mpsc::UnboundedSender<Input>) {
+        let (this, answers) = (self.clone(), answers.clone());
+        tokio::spawn(async move {
+            let answer = this.answer(call, &ask).await;
+            for why in &answer.skipped {
+                tracing::warn!(%why, "a Lease was skipped");
+            }
+            if matches!(ask, Ask::Create(_)) && answer.failure == Some(Failure::Gone) {
+                this.make_namespace().await;
+            }
+            let failed = answer.failure.is_some();
+            this.complain(answer.failure);
+            if failed {
+                tokio::time::sleep(FAILURE_PAUSE).await;
+            }
+            // Nobody listens only when the process ends.
+            let _ended = answers.send(answer.input);
+        });
+    }
+
+    async fn answer(&self, call: Call, ask: &Ask) -> Answered {
+        let limit_ms = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
+        let request = requests::request(&self.namespace, ask, limit_ms, self.clock.now());
+        let reply = self.client.send(Lane::Leases, &request, self.limit).await;
+        requests::answered(call, Asked::of(ask), reply.as_ref().map_err(failure))
+    }
+
+    async fn make_namespace(&self) {
+        let request = requests::make_namespace(&self.namespace);
+        match self.client.send(Lane::Leases, &request, self.limit).await {
+            Ok(reply) if reply.is_success() => {
+                tracing::info!(namespace = %self.namespace, "made the namespace of the Leases");
+            }
+            Ok(reply) => {
+                let status = reply.status;
+                tracing::warn!(namespace = %self.namespace, status, "the namespace of the Leases is missing");
+            }
+            Err(error) => {
+                tracing::warn!(namespace = %self.namespace, %error, "the namespace of the Leases is missing");
+            }
+        }
+    }
+
+    /// Says why Leases cannot be read or written: at the first time, and then not more often than every half minute. A
+    /// lost race is no trouble.
+    fn complain(&self, failure: Option<Failure>) {
+        let mut last = self.complained.lock().expect("no code panics while it holds the time");
+        match failure {
+            None | Some(Failure::Conflict | Failure::Gone) => *last = None,
+            Some(Failure::Refused(why) | Failure::Unknown(why))
+                if last.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY) =>
+            {
+                *last = Some(Instant::now());
+                tracing::warn!(%why, "the Leases on the hub cannot be read or written");
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn failure(error: &SendError) -> Failure {
+    match error {
+        SendError::NotSent(why) => Failure::Refused(why.clone()),
+        SendError::NoAnswer(why) => Failure::Unknown(why.clone()),
+    }
+}

@@ -1,0 +1,182 @@
+//! What `shards` asks of its store, as requests for Leases, and replies as its inputs: pure, shared by shell and
+//! simulator.
+//! Must not know how a request is sent, or what an answer leads to.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use shards::{Ask, Call, Failure, Input, Record};
+
+use crate::api::wire::{Method, Reply, Request};
+use crate::api::{Id, Kind, Time};
+
+/// What was asked, as far as the meaning of the reply depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// All Leases.
+    List,
+    /// One Lease.
+    Read,
+    /// A create or PUT.
+    Write,
+}
+
+impl Asked {
+    /// Of a request to the store.
+    pub fn of(ask: &Ask) -> Self {
+        match ask {
+            Ask::List => Asked::List,
+            Ask::Read(_) => Asked::Read,
+            Ask::Create(_) | Ask::Put(_) => Asked::Write,
+        }
+    }
+}
+
+/// An answer as `shards` takes it, and what a person should know of it.
+#[derive(Debug)]
+pub struct Answered {
+    /// For the core.
+    pub input: Input,
+    /// Why it gave nothing.
+    pub failure: Option<Failure>,
+    /// Leases of the list that cannot be read, each with the reason: left out.
+    pub skipped: Vec<String>,
+}
+
+/// The request that asks this of the Leases of `namespace`. `limit_ms` becomes the server's own limit for a write: what it
+/// has not begun to store by then it refuses. `now` is for people who read the Lease.
+pub fn request(namespace: &str, ask: &Ask, limit_ms: u64, now: Time) -> Request {
+    let collection = || Kind::Lease.collection_path(Some(namespace));
+    let object = |name: &str| Id::new(Kind::Lease, namespace, name).path();
+    let write = |method, path: String, record: &Record| {
+        let body: Arc<[u8]> = record.body(namespace, &now.micro_text()).to_string().into_bytes().into();
+        Request::new(method, format!("{path}?timeout={}ms", limit_ms.max(1)), "application/json", body)
+    };
+    match ask {
+        Ask::List => Request::get(collection()),
+        Ask::Read(name) => Request::get(object(name)),
+        Ask::Create(record) => write(Method::Post, collection(), record),
+        Ask::Put(record) => write(Method::Put, object(&record.name), record),
+    }
+}
+
+/// The request that makes the namespace of the Leases.
+pub fn make_namespace(namespace: &str) -> Request {
+    let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+    let path = Kind::Namespace.collection_path(None);
+    Request::new(Method::Post, path, "application/json", body.to_string().into_bytes().into())
+}
+
+/// What the reply says; an error is what is known where there was none.
+pub fn answered(call: Call, asked: Asked, reply: Result<&Reply, Failure>) -> Answered {
+    let body = reply.and_then(whole);
+    let mut skipped = Vec::new();
+    let parsed = |body: Value| Record::parse(&body).map_err(Failure::Refused);
+    let (input, failure) = match asked {
+        Asked::List => {
+            let records = body.map(|list| records(&list, &mut skipped));
+            let failure = records.as_ref().err().cloned();
+            (Input::Listed(call, records), failure)
+        }
+        Asked::Read => {
+            let found = match body.and_then(parsed) {
+                Err(Failure::Gone) => Ok(None),
+                found => found.map(Some),
+            };
+            let failure = found.as_ref().err().cloned();
+            (Input::Read(call, found), failure)
+        }
+        Asked::Write => {
+            let written = body.and_then(parsed);
+            let failure = written.as_ref().err().cloned();
+            (Input::Written(call, written), failure)
+        }
+    };
+    Answered { input, failure, skipped }
+}
+
+/// A Lease that a person has bent beyond reading is as if it were not there: the others count.
+fn records(list: &Value, skipped: &mut Vec<String>) -> Vec<Record> {
+    let items = list["items"].as_array().into_iter().flatten();
+    items.filter_map(|item| Record::parse(item).map_err(|why| skipped.push(why)).ok()).collect()
+}
+
+/// The body of a reply that carried the request out, or what the reply means.
+fn whole(reply: &Reply) -> Result<Value, Failure> {
+    let body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    let words = || format!("{}: {}", reply.status, body["message"].as_str().unwrap_or("no explanation"));
+    match reply.status {
+        200..300 => Ok(body),
+        404 => Err(Failure::Gone),
+        409 => Err(Failure::Conflict),
+        // The server, or something before it, gave up on the way: it may have been stored.
+        408 | 500.. => Err(Failure::Unknown(words())),
+        _ => Err(Failure::Refused(words())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(status: u16, body: &Value) -> Reply {
+        Reply { status, headers: Vec::new(), body: body.to_string().into_bytes().into() }
+    }
+
+    fn record() -> Record {
+        Record { name: "q-1f".into(), version: "7".into(), holder: "a#3".into(), ..Record::default() }
+    }
+
+    #[test]
+    fn every_ask_is_one_request_for_leases_of_the_namespace() {
+        let line = |ask: &Ask| {
+            let request = request("ns", ask, 2_000, Time(0));
+            format!("{} {}", request.method.as_str(), request.target)
+        };
+        const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+        assert_eq!(line(&Ask::List), format!("GET {LEASES}"));
+        assert_eq!(line(&Ask::Read("seat-a".into())), format!("GET {LEASES}/seat-a"));
+        assert_eq!(line(&Ask::Create(record())), format!("POST {LEASES}?timeout=2000ms"));
+        assert_eq!(line(&Ask::Put(record())), format!("PUT {LEASES}/q-1f?timeout=2000ms"));
+    }
+
+    #[test]
+    fn a_put_carries_the_version_that_was_read() {
+        let body: Value = serde_json::from_slice(&request("ns", &Ask::Put(record()), 1, Time(0)).body).unwrap();
+        assert_eq!(body["metadata"]["resourceVersion"], "7");
+        assert_eq!(Record::parse(&body), Ok(record()));
+    }
+
+    #[test]
+    fn only_a_reply_that_leaves_it_open_is_an_unknown_outcome() {
+        let status = |status| {
+            let reply = reply(status, &json!({ "message": "why" }));
+            answered(Call(1), Asked::Write, Ok(&reply)).failure
+        };
+        assert_eq!(status(201), Some(Failure::Refused("a Lease: missing field `metadata`".into())));
+        assert_eq!(status(409), Some(Failure::Conflict));
+        assert_eq!(status(404), Some(Failure::Gone));
+        assert_eq!(status(429), Some(Failure::Refused("429: why".into())));
+        for open in [408, 500, 503, 504] {
+            assert_eq!(status(open), Some(Failure::Unknown(format!("{open}: why"))));
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_not_there_is_an_answer_to_a_read_and_none_to_a_write() {
+        let gone = reply(404, &json!({}));
+        assert!(matches!(answered(Call(1), Asked::Read, Ok(&gone)).input, Input::Read(Call(1), Ok(None))));
+        assert!(matches!(
+            answered(Call(1), Asked::Write, Ok(&gone)).input,
+            Input::Written(Call(1), Err(Failure::Gone))
+        ));
+    }
+
+    #[test]
+    fn a_lease_beyond_reading_does_not_hide_the_others() {
+        let list = json!({ "items": [{ "metadata": { "name": 4 } }, { "metadata": { "name": "q-00" } }] });
+        let answer = answered(Call(1), Asked::List, Ok(&reply(200, &list)));
+        assert!(matches!(answer.input, Input::Listed(_, Ok(records)) if records[0].name == "q-00"));
+        assert_eq!(answer.skipped.len(), 1);
+    }
+}
