@@ -4,6 +4,8 @@ RAY_VENV  := .venv
 PYTHON    ?= python3
 RAYFLEET  := target/debug/rayfleet
 SEEDS     ?= 500
+# Of `make sim` alone: many seeds are worth the second build (PROFILE=release).
+PROFILE   ?= dev
 SEED_BASE ?= 1
 
 .PHONY: help build demo sandbox test fmt tidy clippy generated unit kube-api crash-points sim ray
@@ -46,8 +48,8 @@ kube-api: ## Recorded answers of a real API server, replayed on the sandbox's
 crash-points: ## The controller dies at every write of one RayJob's life, in three variants
 	cargo run --locked --quiet --package kit -- crash-points
 
-sim: ## 100 RayJobs over 3 members on bad days: make sim SEEDS=500 SEED_BASE=1
-	cargo run --locked --quiet --package kit -- sim --seeds $(SEEDS) --seed-base $(SEED_BASE)
+sim: ## 100 RayJobs over 3 members on bad days: make sim SEEDS=500 SEED_BASE=1 PROFILE=release
+	cargo run --locked --quiet --profile $(PROFILE) --package kit -- sim --seeds $(SEEDS) --seed-base $(SEED_BASE)
 
 ray: $(RAY_VENV)/.ray-installed ## Real Ray for the sandbox, in a virtual environment of this folder (once)
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::labels::{LabelIndex, pairs};
 use super::object::{
     condition, deleting, fnv, has, list, name, namespace, place, post, put, selects, suffix, text, uid, version,
 };
@@ -22,10 +23,16 @@ pub struct Endpoints {
     synced: usize,
     /// By `namespace/name`.
     services: BTreeMap<String, Arc<Value>>,
-    /// By namespace, then UID.
-    pods: BTreeMap<String, BTreeMap<String, Arc<Value>>>,
+    /// Services under the first pair of their selector: a pod that has not that pair is not selected.
+    selecting: LabelIndex,
+    /// By UID.
+    pods: BTreeMap<String, Arc<Value>>,
+    /// UIDs of pods under each of their labels.
+    labelled: LabelIndex,
     /// What stands on the server, by path.
     written: BTreeMap<String, Arc<Value>>,
+    /// The Service that each path belongs to.
+    owners: BTreeMap<String, String>,
     dirty: BTreeSet<String>,
     writes: Writes,
 }
@@ -41,8 +48,11 @@ impl Default for Endpoints {
             ],
             synced: 0,
             services: BTreeMap::new(),
+            selecting: LabelIndex::default(),
             pods: BTreeMap::new(),
+            labelled: LabelIndex::default(),
             written: BTreeMap::new(),
+            owners: BTreeMap::new(),
             dirty: BTreeSet::new(),
             writes: Writes::default(),
         }
@@ -70,23 +80,22 @@ impl Surrounding for Endpoints {
                 self.writes.answered(*id, reply, now);
             }
             WorldEvent::Tick => {
-                if !self.writes.rested(now).is_empty() {
-                    self.dirty.extend(self.services.keys().cloned());
-                }
+                let rested = self.writes.rested(now);
+                self.dirty.extend(rested.iter().filter_map(|path| self.owners.get(path).cloned()));
             }
         }
         if self.synced < self.watches.len() {
             return Vec::new();
         }
         let mut out = Vec::new();
-        for service in std::mem::take(&mut self.dirty) {
-            if let Some(service) = self.services.get(&service).cloned()
+        for at in std::mem::take(&mut self.dirty) {
+            if let Some(service) = self.services.get(&at).cloned()
                 && has(&service, "/spec/selector")
                 && !deleting(&service)
             {
                 let (object, slice) = self.wanted(&service);
-                self.write(&self.watches[0].clone(), object, now, &mut out);
-                self.write(&self.watches[1].clone(), slice, now, &mut out);
+                self.write(&self.watches[0].clone(), &at, object, now, &mut out);
+                self.write(&self.watches[1].clone(), &at, slice, now, &mut out);
             }
         }
         out
@@ -101,26 +110,33 @@ impl Endpoints {
     fn seen(&mut self, resource: &Resource, object: &Arc<Value>, there: bool) {
         match resource.kind.as_str() {
             "Service" => {
-                if there {
-                    self.services.insert(place(object), object.clone());
-                } else {
-                    self.services.remove(&place(object));
-                }
-                self.dirty.insert(place(object));
+                let at = place(object);
+                let before =
+                    if there { self.services.insert(at.clone(), object.clone()) } else { self.services.remove(&at) };
+                let first = |s: &Value| pairs(s, "/spec/selector").next();
+                self.selecting.replace(&at, before.as_deref().and_then(first), first(object).filter(|_| there));
+                self.dirty.insert(at);
             }
             "Pod" => {
-                let pods = self.pods.entry(namespace(object).to_owned()).or_default();
-                if there {
-                    pods.insert(uid(object).to_owned(), object.clone());
+                let before = if there {
+                    self.pods.insert(uid(object).to_owned(), object.clone())
                 } else {
-                    pods.remove(uid(object));
+                    self.pods.remove(uid(object))
+                };
+                if there && before.as_ref().is_some_and(|b| address(b) == address(object)) {
+                    return;
                 }
-                let labels = object.pointer("/metadata/labels");
-                let selecting = self.services.iter().filter(|(_, s)| {
-                    namespace(s) == namespace(object)
-                        && s.pointer("/spec/selector").is_some_and(|by| selects(by, labels))
-                });
-                self.dirty.extend(selecting.map(|(at, _)| at.clone()));
+                for pod in before.iter().chain([object]) {
+                    for pair in pairs(pod, "/metadata/labels") {
+                        self.dirty.extend(self.selecting.get(&pair).map(str::to_owned));
+                    }
+                }
+                let labels = |pod: &Arc<Value>| pairs(pod, "/metadata/labels").collect::<Vec<_>>();
+                self.labelled.replace(
+                    uid(object),
+                    before.iter().flat_map(labels),
+                    there.then(|| labels(object)).into_iter().flatten(),
+                );
             }
             kind => {
                 let path = resource.path_of(object);
@@ -129,7 +145,9 @@ impl Endpoints {
                 } else {
                     text(object, "/metadata/labels/kubernetes.io~1service-name")
                 };
-                self.dirty.insert(format!("{}/{service}", namespace(object)));
+                let service = format!("{}/{service}", namespace(object));
+                self.owners.insert(path.clone(), service.clone());
+                self.dirty.insert(service);
                 if there {
                     self.writes.seen(&path, version(object));
                     self.written.insert(path, object.clone());
@@ -141,8 +159,11 @@ impl Endpoints {
         }
     }
 
-    fn write(&mut self, resource: &Resource, wanted: Value, now: Time, out: &mut Vec<WorldRequest>) {
+    fn write(&mut self, resource: &Resource, service: &str, wanted: Value, now: Time, out: &mut Vec<WorldRequest>) {
         let path = resource.path_of(&wanted);
+        if !self.owners.contains_key(&path) {
+            self.owners.insert(path.clone(), service.to_owned());
+        }
         if self.writes.busy(&path, now) {
             return;
         }
@@ -166,7 +187,8 @@ impl Endpoints {
     fn wanted(&self, service: &Value) -> (Value, Value) {
         let not_ready_too = service.pointer("/spec/publishNotReadyAddresses").and_then(Value::as_bool).unwrap_or(false);
         let selector = service.pointer("/spec/selector").unwrap_or(&Value::Null);
-        let pods = self.pods.get(namespace(service)).into_iter().flatten().map(|(_, p)| p);
+        let rarest = pairs(service, "/spec/selector").min_by_key(|pair| self.labelled.count(pair));
+        let pods = rarest.iter().flat_map(|pair| self.labelled.get(pair)).filter_map(|uid| self.pods.get(uid));
         let chosen = pods.filter(|p| {
             selects(selector, p.pointer("/metadata/labels"))
                 && !text(p, "/status/podIP").is_empty()
@@ -228,6 +250,13 @@ impl Endpoints {
         object["metadata"]["ownerReferences"] = slice["metadata"]["ownerReferences"].clone();
         (object, slice)
     }
+}
+
+/// Everything about a pod that an endpoint depends on.
+fn address(pod: &Value) -> (&str, &str, &str, bool, bool, Option<&Value>) {
+    let ready = condition(pod, "Ready").is_some_and(|c| text(c, "/status") == "True");
+    let (ip, node, phase) = (text(pod, "/status/podIP"), text(pod, "/spec/nodeName"), text(pod, "/status/phase"));
+    (ip, node, phase, ready, deleting(pod), pod.pointer("/metadata/labels"))
 }
 
 fn port(of_service: &Value) -> Value {

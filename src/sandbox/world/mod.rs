@@ -11,6 +11,7 @@ pub mod feed;
 pub mod fleet;
 pub mod jobs;
 pub mod kubelet;
+pub mod labels;
 pub mod namespaces;
 pub mod nodes;
 pub mod object;

@@ -33,6 +33,11 @@ pub fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     at(object, pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// Fields at a JSON pointer; none where there is no object.
+pub fn map<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+    at(object, pointer).and_then(Value::as_object).into_iter().flatten()
+}
+
 /// Whether something stands at a JSON pointer.
 pub fn has(object: &Value, pointer: &str) -> bool {
     at(object, pointer).is_some_and(|v| !v.is_null())

@@ -48,8 +48,8 @@ pub struct Recorder {
     pub job_ids: BTreeMap<String, BTreeSet<String>>,
     /// Stage and withdrawal reason of each placement, by uid.
     stages: BTreeMap<String, String>,
-    /// Names of roots by uid.
-    pub names: BTreeMap<String, String>,
+    /// UID of the last root of each name.
+    uids: BTreeMap<String, String>,
     /// Numbers.
     pub counts: Counts,
     /// What must never be, in the order in which it was seen.
@@ -147,7 +147,10 @@ impl Recorder {
     fn root(&mut self, sight: &Sight<'_>) {
         let object = sight.object;
         let uid = text(object, "/metadata/uid").to_owned();
-        self.names.insert(uid.clone(), text(object, "/metadata/name").to_owned());
+        let name = text(object, "/metadata/name");
+        if self.uids.get(name) != Some(&uid) {
+            self.uids.insert(name.to_owned(), uid.clone());
+        }
         let job_id = text(object, "/status/jobId");
         if !job_id.is_empty() {
             self.job_ids.entry(uid.clone()).or_default().insert(job_id.to_owned());
@@ -192,10 +195,9 @@ impl Recorder {
         }
     }
 
-    /// Final status of a root by its name: (jobStatus, jobDeploymentStatus).
+    /// Final status of the last root of this name: (jobStatus, jobDeploymentStatus).
     pub fn ending(&self, name: &str) -> Option<&(String, String)> {
-        let uid = self.names.iter().find(|(_, n)| *n == name).map(|(uid, _)| uid)?;
-        self.endings.get(uid)
+        self.endings.get(self.uids.get(name)?)
     }
 
     /// How many pods were ever created on members whose name starts with `prefix`.

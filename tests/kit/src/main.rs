@@ -8,6 +8,9 @@ use std::time::Instant;
 use clap::{Parser, Subcommand};
 use kit::{crash_points, simulate};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The simulated fleet.
 #[derive(Parser)]
 struct Args {
