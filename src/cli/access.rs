@@ -94,8 +94,8 @@ impl Hub {
         }
         body(&reply, kind.plural())?;
         let page = decode_list(kind, &reply.body).map_err(|e| anyhow!("{}: {e}", kind.plural()))?;
-        for (id, why) in &page.quarantined {
-            tracing::warn!("{id}: {why}");
+        for (_, object) in &page.quarantined {
+            tracing::warn!("{}", object.error);
         }
         Ok(page.rows)
     }

@@ -1,15 +1,15 @@
 //! Takes inputs in: clusters that come and go, rows, units; and what time alone brings about.
 //! Must not know what a plan says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::tables::{decision, member_key};
 use super::units::{HUB_KINDS, MEMBER_KINDS, listed_since, member_of};
 use super::{Effect, Engine, Input, Presence, Standing};
-use crate::api::{Cluster, Key, Kind, MemberName, Time, Version, member_unit};
-use crate::row::{Facts, Row, TableChange, Tables};
+use crate::api::{Cluster, Id, Key, Kind, MemberName, Time, Version, member_unit};
+use crate::row::{Facts, Quarantined, Row, TableChange, Tables};
 
 /// A member's own key is looked at no more often than this: each of its pods wakes it.
 const MEMBER_PAUSE: Duration = Duration::from_millis(100);
@@ -23,6 +23,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// Answers that nobody asked for again are dropped after this.
 const ANSWERS_KEPT: Duration = Duration::from_mins(10);
 const TIDY_EVERY: Duration = Duration::from_mins(1);
+
+/// Objects of a table that do not decode, by namespace and name.
+type Hidden = BTreeMap<(Arc<str>, Arc<str>), Quarantined>;
 
 impl Engine {
     pub(super) fn take_in(&mut self, input: Input, now: Time, out: &mut Vec<Effect>) {
@@ -271,8 +274,10 @@ impl Engine {
         let silent = |tables: Option<&Tables>| tables.is_some_and(|t| t.table(kind).silent.is_some());
         let was_silent = silent(self.world.tables(cluster));
         let is_list = matches!(change, TableChange::Reset { .. } | TableChange::Unserved { .. });
+        let hidden = self.world.tables(cluster).map(|t| t.table(kind).quarantined.clone()).unwrap_or_default();
         let touched = self.world.apply(cluster, kind, change, now);
         let mut keys = BTreeSet::new();
+        self.hidden_wakes(cluster, kind, &hidden, &mut keys);
         for (before, after) in &touched {
             self.world.wakes(cluster, before.as_ref(), after.as_ref(), &mut keys);
             if *cluster == Cluster::Hub {
@@ -294,6 +299,27 @@ impl Engine {
                 self.relists.remove(&(cluster.clone(), kind));
             }
             self.check_barriers(now, out);
+        }
+    }
+
+    /// Objects that do not decode have no rows to wake anybody by; what cannot be read stops whoever it may belong to.
+    fn hidden_wakes(&self, cluster: &Cluster, kind: Kind, before: &Hidden, keys: &mut BTreeSet<Key>) {
+        let nothing = Hidden::new();
+        let after = self.world.tables(cluster).map_or(&nothing, |t| &t.table(kind).quarantined);
+        if before == after {
+            return;
+        }
+        let changed = before.keys().chain(after.keys()).filter(|name| before.get(*name) != after.get(*name));
+        for (namespace, name) in changed {
+            if matches!(kind, Kind::RayJob | Kind::RayCluster) {
+                let id = Id::new(kind, namespace.clone(), name.clone());
+                keys.insert(Key { cluster: cluster.clone(), id });
+            }
+            if let Cluster::Member(member) = cluster {
+                keys.insert(member_key(member));
+                let may_be_theirs = |key: &&Key| namespace.is_empty() || key.id.namespace == *namespace;
+                keys.extend(self.world.keys_on(member).filter(may_be_theirs).cloned());
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::plan::{Action, Precondition, Propagation, Why};
-use crate::row::{Row, decode};
+use crate::row::{Quarantined, Row, decode};
 
 const T0: Time = Time(1_000_000);
 

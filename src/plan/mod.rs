@@ -7,6 +7,7 @@ pub mod build;
 pub mod decision;
 pub mod dependencies;
 pub mod gang;
+mod hidden;
 pub mod member;
 pub mod mirror;
 pub mod names;

@@ -196,7 +196,7 @@ fn without_empty(map: &Map<String, Value>) -> Map<String, Value> {
 
 /// Whether an object is there but does not decode: then nothing may be concluded from its absence.
 pub fn is_unreadable(tables: &Tables, id: &Id) -> bool {
-    tables.table(id.kind).quarantined.contains_key(&(id.namespace.clone(), id.name.clone()))
+    tables.quarantined(id).is_some()
 }
 
 /// The policy of a namespace: the `PlacementPolicy` named `default` in it.

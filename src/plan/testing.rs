@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Action, Fetch, Fetched, Flags, Me, Member, Plan, Propagation, RayTable, Seen};
 use crate::api::{Cluster, Id, Kind, MemberName, Time, Version, member_unit};
-use crate::row::{Row, Tables, decode};
+use crate::row::{ListPage, Row, TableChange, Tables, decode, decode_list};
 
 /// A row of this object, at this version.
 pub(crate) fn row(body: &Value, version: u64) -> Row {
@@ -145,20 +145,13 @@ impl World {
     }
 
     fn tables(&self, cluster: &Cluster) -> Tables {
-        let rows = self.objects.iter().filter(|((c, _), _)| c == cluster).map(|(_, body)| {
-            let version = body["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
-            row(body, version)
-        });
-        let mut tables = Tables::from_rows(rows);
+        let mut tables = Tables::default();
         for kind in Kind::ALL {
-            let rows = tables.rows(*kind).cloned().collect();
-            let change = crate::row::TableChange::Reset {
-                rows,
-                quarantined: vec![],
-                version: Version(self.version),
-                begun: self.listed,
-            };
-            tables.apply(*kind, change, self.now);
+            let of_kind = self.objects.iter().filter(|((c, id), _)| c == cluster && id.kind == *kind);
+            let items: Vec<&Value> = of_kind.map(|(_, body)| body).collect();
+            let list = json!({"metadata": {"resourceVersion": self.version.to_string()}, "items": items}).to_string();
+            let ListPage { rows, quarantined, version, .. } = decode_list(*kind, list.as_bytes()).expect("a list");
+            tables.apply(*kind, TableChange::Reset { rows, quarantined, version, begun: self.listed }, self.now);
         }
         tables
     }

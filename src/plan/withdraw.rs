@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::hidden::{Family, hidden_child};
 use super::mirror::{self, Slot};
 use super::root::{Root, is_unreadable};
 use super::{Action, Dashboard, Fetch, Member, Plan, Precondition, Propagation, Question, Seen, Why, decision};
 use crate::api::fleet::{Placement, Stage};
 use crate::api::names::TOMBSTONE_FINALIZER;
-use crate::api::{Cluster, Id, Kind, Time};
+use crate::api::{Cluster, Id, Kind, RootId, Time, Uid};
 use crate::row::{Row, Tables};
 
 /// How long the end of a Ray job is waited for.
@@ -29,8 +30,15 @@ pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
         return wait("its Placement is not being withdrawn");
     }
     let Some(on) = seen.member else { return wait("its member is not seen") };
-    if is_unreadable(on.tables, id) || hides_children(on.tables, id) {
-        return wait(format!("something of it on {} cannot be read", on.name));
+    if is_unreadable(on.tables, id) {
+        return wait(format!("its mirror on {} cannot be read", on.name));
+    }
+    let (root, mirror) =
+        (RootId::from(decided.spec.root.root_id.as_str()), decided.spec.mirror_uid.as_deref().map(Uid::from));
+    let seen_mirror = on.tables.get(id).map(|row| &row.uid);
+    let family = Family { namespace: &id.namespace, root: &root, mirror: mirror.as_ref().or(seen_mirror) };
+    if let Some(why) = hidden_child(on.tables, family, seen.flags) {
+        return wait(format!("an object on {} that may be of it cannot be read: {why}", on.name));
     }
     let clean = decision::is_clean(decided, seen.me);
     match mirror::slot(on.tables, id, decided) {
@@ -165,13 +173,6 @@ fn confirmed_since(seen: &Seen, marker: &(Cluster, Id), tombstone: &Row) -> Opti
     let metadata = &fetched.body.as_ref()?["metadata"];
     let marked = metadata["finalizers"].as_array().into_iter().flatten().any(|f| f == FOREGROUND);
     (metadata["uid"].as_str() == Some(&tombstone.uid.0) && !marked).then_some(fetched.begun)
-}
-
-/// Whether an object of the namespace that could be a child does not decode.
-pub fn hides_children(tables: &Tables, id: &Id) -> bool {
-    CHILD_KINDS
-        .iter()
-        .any(|kind| tables.table(*kind).quarantined.keys().any(|(namespace, _)| *namespace == id.namespace))
 }
 
 /// Finalizers that belong to rules of Ray objects.

@@ -39,6 +39,12 @@ pub fn decode(kind: Kind, json: &[u8]) -> Result<Row, DecodeError> {
     Ok(row)
 }
 
+/// What is known of an object that does not decode: its metadata, if they do; nothing of specification and status.
+pub(super) fn known(kind: Kind, json: &[u8]) -> Option<Row> {
+    let object: Object<Skipped, Skipped> = parse_borrowed(json).ok()?;
+    from_metadata(kind, object.metadata, Facts::None).ok()
+}
+
 /// Whether rows of the kind keep the whole object.
 fn has_body(kind: Kind) -> bool {
     matches!(

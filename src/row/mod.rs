@@ -61,6 +61,15 @@ pub struct Row {
     pub body: Option<Arc<str>>,
 }
 
+/// An object that does not decode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quarantined {
+    /// Why: for people, with the object's id, without values of it.
+    pub error: String,
+    /// Its metadata, without any facts; `None` where even they cannot be read.
+    pub known: Option<Box<Row>>,
+}
+
 impl Row {
     /// A label's value; empty where it is not set.
     pub fn label(&self, key: &str) -> &str {

@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Row;
-use super::decode::{DecodeError, decode, parse_borrowed};
+use super::decode::{DecodeError, decode, known, parse_borrowed};
 use super::shapes::{Borrowed, Metadata, or_default};
+use super::{Quarantined, Row};
 use crate::api::{Id, Kind, Uid, Version};
 
 /// One page of a list.
@@ -16,8 +16,8 @@ use crate::api::{Id, Kind, Uid, Version};
 pub struct ListPage {
     /// Objects that decode.
     pub rows: Vec<Row>,
-    /// Those that do not: which, as far as it can be read, and why.
-    pub quarantined: Vec<(Id, String)>,
+    /// Those that do not: which, as far as it can be read.
+    pub quarantined: Vec<(Id, Quarantined)>,
     /// Version of the list.
     pub version: Version,
     /// Where the next page begins; `None` on the last one.
@@ -57,8 +57,8 @@ pub enum WatchLine {
         id: Id,
         /// Its version; 0 where that cannot be read either.
         version: Version,
-        /// Why.
-        error: String,
+        /// Why, and what is known of it.
+        object: Quarantined,
     },
 }
 
@@ -136,8 +136,8 @@ pub fn decode_list(kind: Kind, json: &[u8]) -> Result<ListPage, DecodeError> {
             Ok(row) => rows.push(row),
             Err(error) => {
                 let (id, _) = which(kind, item.get());
-                let error = format!("{id}: {error}");
-                quarantined.push((id, error));
+                let object = as_far_as_known(&id, item.get(), &error);
+                quarantined.push((id, object));
             }
         }
     }
@@ -190,8 +190,13 @@ pub fn decode_status(json: &[u8]) -> Option<(String, String)> {
 
 fn quarantined(kind: Kind, object: &str, error: &DecodeError) -> WatchLine {
     let (id, version) = which(kind, object);
-    let error = format!("{id}: {error}");
-    WatchLine::Quarantined { id, version, error }
+    let object = as_far_as_known(&id, object, error);
+    WatchLine::Quarantined { id, version, object }
+}
+
+fn as_far_as_known(id: &Id, object: &str, error: &DecodeError) -> Quarantined {
+    let known = known(id.kind, object.as_bytes()).map(Box::new);
+    Quarantined { error: format!("{id}: {error}"), known }
 }
 
 /// Identity and version of an object, as far as they can be read.
@@ -217,7 +222,7 @@ mod tests {
         let page = decode_list(Kind::Job, json).unwrap();
         assert_eq!(page.rows.len(), 1);
         assert_eq!(page.quarantined[0].0, Id::new(Kind::Job, "n", "b"));
-        assert_eq!(page.quarantined[0].1, "Job n/b: status.active: expected i32");
+        assert_eq!(page.quarantined[0].1.error, "Job n/b: status.active: expected i32");
         assert_eq!((page.version, page.next.as_deref()), (Version(70), Some("abc")));
         let empty = decode_list(Kind::Job, br#"{"metadata":{"resourceVersion":"7"},"items":null}"#).unwrap();
         assert!(empty.rows.is_empty() && empty.next.is_none());
@@ -240,12 +245,14 @@ mod tests {
         let error = WatchLine::Error { code: 410, reason: "Expired".into(), message: "too old".into() };
         assert_eq!(line("ERROR", status), Ok(error));
         let bad = r#"{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"10"},"spec":{"nodeName":7}}"#;
-        let quarantined = WatchLine::Quarantined {
-            id: Id::new(Kind::Pod, "n", "p"),
-            version: Version(10),
-            error: "Pod n/p: spec.nodeName: expected a string".into(),
-        };
-        assert_eq!(line("MODIFIED", bad), Ok(quarantined));
+        let Ok(WatchLine::Quarantined { id, version, object }) = line("MODIFIED", bad) else { panic!("it decodes") };
+        assert_eq!((id, version), (Id::new(Kind::Pod, "n", "p"), Version(10)));
+        assert_eq!(object.error, "Pod n/p: spec.nodeName: expected a string");
+        let known = object.known.expect("its metadata are sound");
+        assert_eq!((known.uid.as_str(), known.facts, known.body), ("u", crate::row::Facts::None, None));
+        let worse = r#"{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"10","labels":7}}"#;
+        let unknown = line("MODIFIED", worse);
+        assert!(matches!(&unknown, Ok(WatchLine::Quarantined { object, .. }) if object.known.is_none()), "{unknown:?}");
         assert!(line("SOMETHING", pod).is_err());
         assert!(decode_line(Kind::Pod, b"{\"type\":\"ADDED\"").is_err());
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Row;
+use super::{Quarantined, Row};
 use crate::api::{Id, Kind, RootId, Time, Uid, Version};
 
 /// What an informer says about one kind of one cluster.
@@ -14,8 +14,8 @@ pub enum TableChange {
     Reset {
         /// All rows.
         rows: Vec<Row>,
-        /// Objects that did not decode: id as far as known, and why.
-        quarantined: Vec<(Id, String)>,
+        /// Objects that did not decode: id as far as known.
+        quarantined: Vec<(Id, Quarantined)>,
         /// Version of the list.
         version: Version,
         /// When the list request was sent.
@@ -38,8 +38,8 @@ pub enum TableChange {
     Quarantine {
         /// Which object, as far as it could be read.
         id: Id,
-        /// Why.
-        error: String,
+        /// Why, and what is known of it.
+        object: Quarantined,
         /// Version that did not decode.
         version: Version,
     },
@@ -62,7 +62,7 @@ pub enum TableChange {
 pub struct Table {
     rows: BTreeMap<(Arc<str>, Arc<str>), Row>,
     /// Objects that do not decode.
-    pub quarantined: BTreeMap<(Arc<str>, Arc<str>), String>,
+    pub quarantined: BTreeMap<(Arc<str>, Arc<str>), Quarantined>,
     /// Highest version that the stream has reached.
     pub version: Version,
     /// When the list behind the present rows was begun; `None` before the first.
@@ -130,6 +130,11 @@ impl Tables {
         self.table(id.kind).rows.get(&(id.namespace.clone(), id.name.clone()))
     }
 
+    /// The object, if it does not decode.
+    pub fn quarantined(&self, id: &Id) -> Option<&Quarantined> {
+        self.table(id.kind).quarantined.get(&(id.namespace.clone(), id.name.clone()))
+    }
+
     /// All rows of a kind.
     pub fn rows(&self, kind: Kind) -> impl Iterator<Item = &Row> {
         self.table(kind).rows()
@@ -194,7 +199,7 @@ impl Tables {
                     touched.push((Some(gone), None));
                 }
                 let table = self.tables.entry(kind).or_default();
-                table.quarantined = quarantined.into_iter().map(|(id, e)| ((id.namespace, id.name), e)).collect();
+                table.quarantined = quarantined.into_iter().map(|(id, q)| ((id.namespace, id.name), q)).collect();
                 table.version = version;
                 table.listed = Some(begun);
                 table.unserved = None;
@@ -230,10 +235,10 @@ impl Tables {
                 let table = self.tables.entry(kind).or_default();
                 table.version = table.version.max(version);
             }
-            TableChange::Quarantine { id, error, version } => {
+            TableChange::Quarantine { id, object, version } => {
                 let table = self.tables.entry(kind).or_default();
                 table.version = table.version.max(version);
-                table.quarantined.insert((id.namespace, id.name), error);
+                table.quarantined.insert((id.namespace, id.name), object);
             }
             TableChange::Unserved { begun } => {
                 self.tables.entry(kind).or_default().unserved = Some(begun);

@@ -172,7 +172,7 @@ fn table(cluster: &Cluster, kind: Kind, table: &Table, now: Time) -> TableReport
         quarantined: table
             .quarantined
             .iter()
-            .map(|((namespace, name), why)| (format!("{namespace}/{name}"), why.clone()))
+            .map(|((namespace, name), object)| (format!("{namespace}/{name}"), object.error.clone()))
             .collect(),
     }
 }

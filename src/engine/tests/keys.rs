@@ -191,3 +191,22 @@ fn rows_of_a_watch_that_was_given_up_make_no_table() {
     story.see(&eu_cluster(), pod("late", "x", 120));
     assert!(story.engine.tables(&eu_cluster()).is_none());
 }
+
+#[test]
+fn the_end_of_an_unreadable_object_wakes_whoever_it_may_have_belonged_to() {
+    let mut story = Story::ready_with(vec![root(3), placement("Withdrawing", 4)], vec![mirror(5)]);
+    story.later(1_000);
+    story.looks();
+    let (id, version) = (Id::new(Kind::Pod, "n", "p"), Version(120));
+    let object = Quarantined { error: "Pod n/p: spec.nodeName: expected a string".into(), known: None };
+    let change = TableChange::Quarantine { id: id.clone(), object, version };
+    story.tell(Input::Rows(eu_cluster(), Kind::Pod, change.clone()));
+    assert!(story.looked(Which::Withdraw));
+    story.later(1_000);
+    story.looks();
+    story.tell(Input::Rows(eu_cluster(), Kind::Pod, change));
+    assert!(story.looks().is_empty(), "nothing is new");
+    let gone = TableChange::Remove { id, uid: "u".into(), version: Version(121) };
+    story.tell(Input::Rows(eu_cluster(), Kind::Pod, gone));
+    assert!(story.looked(Which::Withdraw));
+}

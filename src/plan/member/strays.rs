@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use super::super::hidden::{Family, hidden_child};
 use super::super::mirror::put_without_finalizers;
-use super::super::withdraw::{clear, hides_children, is_rays};
+use super::super::withdraw::{clear, is_rays};
 use super::super::{Action, Fetch, Fetched, Member, Plan, Precondition, Propagation, Seen, decision, placement_name};
 use crate::api::fleet::{Placement, Stage};
 use crate::api::names::{ROOT, TOMBSTONE_FINALIZER};
@@ -143,7 +144,9 @@ fn tombstone(seen: &Seen, on: Member, mirror: &Row, now: Time, plan: &mut Plan) 
     }
     let (actions, left) = clear(on, mirror);
     plan.actions.extend(actions);
-    if hides_children(on.tables, &mirror.id)
+    let family =
+        mirror.root_id.as_ref().map(|root| Family { namespace: &mirror.id.namespace, root, mirror: Some(&mirror.uid) });
+    if family.is_none_or(|family| hidden_child(on.tables, family, seen.flags).is_some())
         || !left.is_empty()
         || mirror.has_finalizer(FOREGROUND)
         || !mirror.has_finalizer(TOMBSTONE_FINALIZER)

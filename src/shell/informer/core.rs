@@ -10,7 +10,7 @@ use fastrand::Rng;
 
 use crate::api::wire::Request;
 use crate::api::{Cluster, Id, Kind, Time, Version};
-use crate::row::{Row, TableChange, WatchLine, decode_line, decode_list, decode_status};
+use crate::row::{Quarantined, Row, TableChange, WatchLine, decode_line, decode_list, decode_status};
 
 /// Objects per page of a list.
 const PAGE_OBJECTS: u32 = 500;
@@ -174,7 +174,7 @@ struct Listing {
     begun: Time,
     page_sent: Time,
     rows: Vec<Row>,
-    quarantined: Vec<(Id, String)>,
+    quarantined: Vec<(Id, Quarantined)>,
     bytes: usize,
 }
 
@@ -399,8 +399,8 @@ impl Informer {
             Ok(WatchLine::Added(row) | WatchLine::Modified(row)) => (row.version, TableChange::Upsert(row)),
             Ok(WatchLine::Deleted { id, uid, version }) => (version, TableChange::Remove { id, uid, version }),
             Ok(WatchLine::Bookmark(version)) => (version, TableChange::Progress(version)),
-            Ok(WatchLine::Quarantined { id, version, error }) => {
-                (version.max(self.version), TableChange::Quarantine { id, error, version })
+            Ok(WatchLine::Quarantined { id, version, object }) => {
+                (version.max(self.version), TableChange::Quarantine { id, object, version })
             }
             Ok(WatchLine::Error { code, reason, message }) => {
                 out.push(InformerEffect::Cancel);
