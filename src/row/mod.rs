@@ -15,6 +15,8 @@ pub use facts::{
 };
 pub use requests::{Demand, PodDemand, pod_requests};
 pub use stream::{ListPage, WatchLine, decode_line, decode_list, decode_status};
+#[cfg(test)]
+pub(crate) use table::rows_given_out;
 pub use table::{Table, TableChange, Tables};
 
 use std::collections::BTreeMap;

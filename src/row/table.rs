@@ -57,6 +57,23 @@ pub enum TableChange {
     },
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Rows that tables gave out on this thread.
+    static GIVEN_OUT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// How many rows tables gave out on this thread so far: tests bound the work of a pass by it.
+#[cfg(test)]
+pub(crate) fn rows_given_out() -> u64 {
+    GIVEN_OUT.get()
+}
+
+fn counted<T>(_: &T) {
+    #[cfg(test)]
+    GIVEN_OUT.set(GIVEN_OUT.get() + 1);
+}
+
 /// Rows of one kind in one cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
@@ -78,12 +95,12 @@ pub struct Table {
 impl Table {
     /// The row of an object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Row> {
-        self.rows.get(&(Arc::from(namespace), Arc::from(name)))
+        self.rows.get(&(Arc::from(namespace), Arc::from(name))).inspect(counted)
     }
 
     /// All rows, by namespace and name.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.rows.values()
+        self.rows.values().inspect(counted)
     }
 
     /// How many rows.
@@ -127,7 +144,7 @@ impl Tables {
 
     /// The row of an object.
     pub fn get(&self, id: &Id) -> Option<&Row> {
-        self.table(id.kind).rows.get(&(id.namespace.clone(), id.name.clone()))
+        self.table(id.kind).rows.get(&(id.namespace.clone(), id.name.clone())).inspect(counted)
     }
 
     /// The object, if it does not decode.
@@ -148,6 +165,7 @@ impl Tables {
             .range((Arc::from(namespace), Arc::from(""))..)
             .map(|(_, row)| row)
             .take_while(move |row| &*row.id.namespace == namespace)
+            .inspect(counted)
     }
 
     /// Objects that name `uid` among their owners.
