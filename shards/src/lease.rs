@@ -15,6 +15,15 @@ pub const ALGORITHM: &str = "rayfleet.io/ring-algorithm";
 /// Annotation: `joining`, `ready` or `draining`.
 pub const STATE: &str = "rayfleet.io/seat-state";
 
+/// Whether a version is later than another one of the same record. Versions that are no numbers cannot be ordered: another
+/// one is taken for news.
+pub(crate) fn is_newer(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version > than,
+        _ => version != than,
+    }
+}
+
 /// One Lease, as much of it as the protocol reads; the rest is kept.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Record {
@@ -124,6 +133,12 @@ mod tests {
         assert_eq!(Record::parse(&body), Ok(record.clone()));
         assert_eq!(record.held_by(), Some(("a", 3)));
         assert_eq!(record.seat(), None);
+    }
+
+    #[test]
+    fn versions_are_ordered_as_numbers() {
+        assert!(is_newer("10", "9") && !is_newer("9", "10") && !is_newer("9", "9"));
+        assert!(is_newer("b", "a") && is_newer("a", "b") && !is_newer("a", "a"));
     }
 
     #[test]

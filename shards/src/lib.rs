@@ -16,7 +16,7 @@ pub mod lease;
 pub mod ring;
 
 pub use authority::Authority;
-pub use core::{Ask, Call, Effect, Failure, Identity, Input, Profile, Shards};
+pub use core::{Ask, Call, Change, Effect, Failure, Identity, Input, Listing, Profile, Shards};
 
 pub use hash::{bucket, member_unit, queue_unit};
 pub use lease::Record;

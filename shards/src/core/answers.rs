@@ -1,42 +1,12 @@
 //! Which answer goes where, and what is asked again when there was none.
 
-use std::collections::BTreeMap;
-
+use super::Shards;
 use super::calls::Purpose;
 use super::message::{Ask, Call, Effect, Failure};
-use super::{Shards, Stage};
 use crate::Mono;
-use crate::lease::Record;
+use crate::lease::{Record, SEAT_PREFIX};
 
 impl Shards {
-    pub(super) fn listed(
-        &mut self,
-        call: Call,
-        result: Result<Vec<Record>, Failure>,
-        now: Mono,
-        out: &mut Vec<Effect>,
-    ) {
-        if self.calls.end(call).is_none() {
-            return;
-        }
-        let Ok(records) = result else { return };
-        self.view.heard(now);
-        let mut seats = BTreeMap::new();
-        let mut units = BTreeMap::new();
-        for record in records {
-            match record.seat().map(str::to_owned) {
-                Some(seat) => seats.insert(seat, record),
-                None => units.insert(record.name.clone(), record),
-            };
-        }
-        self.view.listed(seats, &units, now);
-        self.units_listed(call, units, out);
-        if self.stage == Stage::New {
-            self.stage = Stage::Joining;
-        }
-        self.attest_predecessor(out);
-    }
-
     pub(super) fn read(
         &mut self,
         call: Call,
@@ -47,9 +17,12 @@ impl Shards {
         let Some(purpose) = self.calls.end(call) else { return };
         // Nothing learnt: ask again.
         let Ok(found) = result else { return self.ask_again(purpose, out) };
-        self.view.heard(now);
         match purpose {
-            Purpose::ReadSeat => self.seat_read(found, out),
+            Purpose::ReadSeat => self.seat_read(found, now, out),
+            Purpose::ReadOther(seat) => match found {
+                Some(record) => self.view.take_in(&seat, record, &self.profile, now),
+                None => self.view.forget(&seat),
+            },
             Purpose::ReadUnit(unit) => self.unit_read(&unit, found, out),
             _ => {}
         }
@@ -59,6 +32,7 @@ impl Shards {
     pub(super) fn ask_again(&mut self, purpose: Purpose, out: &mut Vec<Effect>) {
         let name = match &purpose {
             Purpose::ReadSeat => self.seat_name(),
+            Purpose::ReadOther(seat) => format!("{SEAT_PREFIX}{seat}"),
             Purpose::ReadUnit(unit) => unit.clone(),
             _ => return,
         };
@@ -67,21 +41,18 @@ impl Shards {
 
     pub(super) fn written(&mut self, call: Call, result: Result<Record, Failure>, now: Mono, out: &mut Vec<Effect>) {
         let Some(purpose) = self.calls.end(call) else { return };
-        if result.is_ok() {
-            self.view.heard(now);
-        }
         match purpose {
-            Purpose::TakeSeat { sent } => self.seat_taken(result, sent, out),
-            Purpose::Renew { sent } => self.renewed(result, sent, out),
+            Purpose::TakeSeat { sent } => self.seat_taken(result, sent, now, out),
+            Purpose::Renew { sent } => self.renewed(result, sent, now, out),
             Purpose::EmptySeat => self.left(out),
             Purpose::Fence(seat) => match result {
-                Ok(record) => self.view.seat_written(&seat, record),
+                Ok(record) => self.view.take_in(&seat, record, &self.profile, now),
                 // It was renewed, or another fenced it: look.
-                Err(_) => self.next_list = Mono(0),
+                Err(_) => self.ask_again(Purpose::ReadOther(seat), out),
             },
             Purpose::Acquire { unit, epoch } => self.acquired(unit, epoch, result, out),
             Purpose::Release(unit) => self.released(unit, result, out),
-            Purpose::List | Purpose::ReadSeat | Purpose::ReadUnit(_) => {}
+            Purpose::List | Purpose::Watch | Purpose::ReadSeat | Purpose::ReadOther(_) | Purpose::ReadUnit(_) => {}
         }
     }
 }

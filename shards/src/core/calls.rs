@@ -9,12 +9,22 @@ use crate::Mono;
 #[derive(Clone, Debug)]
 pub(super) enum Purpose {
     List,
-    TakeSeat { sent: Mono },
-    Renew { sent: Mono },
+    Watch,
+    TakeSeat {
+        sent: Mono,
+    },
+    Renew {
+        sent: Mono,
+    },
     ReadSeat,
     EmptySeat,
     Fence(String),
-    Acquire { unit: String, epoch: u64 },
+    /// Of another seat, which could not be fenced.
+    ReadOther(String),
+    Acquire {
+        unit: String,
+        epoch: u64,
+    },
     ReadUnit(String),
     Release(String),
 }

@@ -38,6 +38,8 @@ pub enum Failure {
 pub enum Ask {
     /// All records, consistently.
     List,
+    /// A stream of all changes after this version of the whole, until it ends or is closed.
+    Watch(String),
     /// One record, consistently.
     Read(String),
     /// A record that is not there yet.
@@ -46,13 +48,40 @@ pub enum Ask {
     Put(Record),
 }
 
+/// All records at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listing {
+    /// Version of the whole: changes after it can be watched.
+    pub version: String,
+    /// The records.
+    pub records: Vec<Record>,
+}
+
+/// One change of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// It is new, or another one now.
+    Put(Record),
+    /// It is gone, since this version.
+    Deleted {
+        /// Its name.
+        name: String,
+        /// Version of the deletion.
+        version: String,
+    },
+}
+
 /// What the core is told.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// Begin, or nothing but time passed.
     Tick,
     /// Answer to [`Ask::List`].
-    Listed(Call, Result<Vec<Record>, Failure>),
+    Listed(Call, Result<Listing, Failure>),
+    /// From the stream of [`Ask::Watch`], in the order of the changes.
+    Changed(Call, Change),
+    /// The stream of [`Ask::Watch`] has ended, or could not be had.
+    Ended(Call),
     /// Answer to [`Ask::Read`]: the record, `None` where there is none.
     Read(Call, Result<Option<Record>, Failure>),
     /// Answer to [`Ask::Create`] and [`Ask::Put`]: the record as it is now.
@@ -63,6 +92,8 @@ pub enum Input {
     Dead(String),
     /// An object carries this stamp: the epoch of the unit must be above it.
     Stamp(String, u64),
+    /// The process stands still (true), or moves again: one that stands still keeps nothing alive.
+    Stalled(bool),
     /// Give everything up in order: drain, release, leave.
     Leave,
     /// All that was in flight for this unit has ended: it may be released (answer to [`Effect::Quiesce`]).
@@ -74,6 +105,8 @@ pub enum Input {
 pub enum Effect {
     /// Ask the store; the answer is an input with the same call.
     Ask(Call, Ask),
+    /// The stream of this call is not wanted any more.
+    Close(Call),
     /// Find out whether the process with this identity, which held our seat at our place, still runs; answer `Dead` if not.
     Attest(String),
     /// The unit is ours with this epoch.

@@ -5,6 +5,7 @@
 //! * `message`, `profile`: what goes in and out, and how long things last.
 //! * `seat`: our own seat: taken, renewed, lost, left.
 //! * `view`: what the records say of the others: who is silent, who is fenced, which unit dangles.
+//! * `follow`: how records are followed: a list, then a stream of changes.
 //! * `units`: unit records: acquired, drained, released, lost; epochs.
 //! * `answers`: which answer goes where. `calls`: what is under way.
 //!
@@ -13,6 +14,7 @@
 
 mod answers;
 mod calls;
+mod follow;
 mod message;
 mod profile;
 mod seat;
@@ -20,7 +22,8 @@ mod units;
 mod view;
 
 use calls::{Calls, Purpose};
-pub use message::{Ask, Call, Effect, Failure, Identity, Input};
+use follow::Follow;
+pub use message::{Ask, Call, Change, Effect, Failure, Identity, Input, Listing};
 pub use profile::Profile;
 use seat::Seat;
 use units::Units;
@@ -55,7 +58,8 @@ pub struct Shards {
     seat: Seat,
     view: View,
     units: Units,
-    next_list: Mono,
+    follow: Follow,
+    stalled: bool,
 }
 
 impl Shards {
@@ -69,7 +73,8 @@ impl Shards {
             seat: Seat::new(seed),
             view: View::default(),
             units: Units::default(),
-            next_list: Mono(0),
+            follow: Follow::default(),
+            stalled: false,
         }
     }
 
@@ -94,9 +99,12 @@ impl Shards {
             Input::Wanted(units) => self.units.want(units),
             Input::Dead(process) => self.seat.died(process),
             Input::Stamp(unit, epoch) => self.stamp(unit, epoch, &mut out),
+            Input::Stalled(stalled) => self.stalled = stalled,
             Input::Leave => self.leave(&mut out),
             Input::Quiesced(unit) => self.quiesced(&unit, &mut out),
             Input::Listed(call, result) => self.listed(call, result, now, &mut out),
+            Input::Changed(call, change) => self.changed(call, change, now, &mut out),
+            Input::Ended(call) => self.stream_ended(call, now),
             Input::Read(call, result) => self.read(call, result, now, &mut out),
             Input::Written(call, result) => self.written(call, result, now, &mut out),
         }
@@ -112,12 +120,10 @@ impl Shards {
         if self.seat.until.is_some_and(|until| now >= until) {
             self.drop_authority(out);
         }
-        if now >= self.next_list && !self.calls.any(|p| matches!(p, Purpose::List)) {
-            self.next_list = now + self.profile.renew_ms;
-            self.ask(Purpose::List, Ask::List, out);
-        }
+        self.follow(now, out);
         match self.stage {
             Stage::New | Stage::Ended => {}
+            _ if self.stalled => {}
             Stage::Joining => self.join(now, out),
             Stage::Seated => {
                 self.renew(now, out);
@@ -131,20 +137,22 @@ impl Shards {
             }
         }
         self.units.tell_epochs(out);
-        let mut next = self.next_list;
-        if matches!(self.stage, Stage::Seated | Stage::Leaving) {
-            next = next.min(self.seat.next_renew);
-        }
-        if let Some(until) = self.seat.until {
-            next = next.min(until);
-        }
+        let seated = matches!(self.stage, Stage::Seated | Stage::Leaving);
+        let next = [
+            (!self.follow.streams()).then_some(self.follow.next_list),
+            seated.then_some(self.seat.next_renew),
+            (self.seated() && !self.stalled).then_some(self.view.next_silence),
+            self.seat.until,
+        ];
+        let next = next.into_iter().flatten().min().unwrap_or(now + self.profile.renew_ms);
         // What is overdue waits for an answer that is under way: never ask to be called at once, again and again.
         out.push(Effect::WakeAt(next.max(now + WAKE_MIN_MS)));
     }
 
-    fn ask(&mut self, purpose: Purpose, ask: Ask, out: &mut Vec<Effect>) {
+    fn ask(&mut self, purpose: Purpose, ask: Ask, out: &mut Vec<Effect>) -> Call {
         let call = self.calls.begin(purpose);
         out.push(Effect::Ask(call, ask));
+        call
     }
 }
 

@@ -8,7 +8,7 @@ use super::message::{Ask, Effect, Failure};
 use super::{Shards, Stage};
 use crate::Mono;
 use crate::hash::ALGORITHM;
-use crate::lease::{self, Record, SEAT_PREFIX};
+use crate::lease::{self, Record, SEAT_PREFIX, is_newer};
 
 #[derive(Debug)]
 pub(super) struct Seat {
@@ -32,13 +32,18 @@ impl Seat {
         self.dead.insert(process);
     }
 
-    /// ±10 %, from a small generator of our own (splitmix64): the crate's only dice, seeded from outside.
+    /// ±10 %.
     fn jittered(&mut self, ms: u64) -> u64 {
+        ms * 9 / 10 + self.spread(ms / 5)
+    }
+
+    /// Below `ms`, from a small generator of our own (splitmix64): the crate's only dice, seeded from outside.
+    pub(super) fn spread(&mut self, ms: u64) -> u64 {
         self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.dice;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ms * 9 / 10 + (z ^ (z >> 31)) % (ms / 5).max(1)
+        (z ^ (z >> 31)) % ms.max(1)
     }
 }
 
@@ -91,11 +96,11 @@ impl Shards {
         }
     }
 
-    pub(super) fn seat_taken(&mut self, result: Result<Record, Failure>, sent: Mono, out: &mut Vec<Effect>) {
+    pub(super) fn seat_taken(&mut self, result: Result<Record, Failure>, sent: Mono, now: Mono, out: &mut Vec<Effect>) {
         let Ok(record) = result else { return self.ask_again(Purpose::ReadSeat, out) };
         self.seat.incarnation = record.transitions;
         self.seat.until = Some(sent + self.profile.hold_ms);
-        self.view.seat_written(&self.me.seat, record.clone());
+        self.view.take_in(&self.me.seat, record.clone(), &self.profile, now);
         self.seat.record = Some(record);
         self.seat.next_renew = sent + self.profile.renew_ms;
         self.stage = Stage::Seated;
@@ -112,12 +117,13 @@ impl Shards {
         self.ask(Purpose::Renew { sent: now }, Ask::Put(record), out);
     }
 
-    pub(super) fn renewed(&mut self, result: Result<Record, Failure>, sent: Mono, out: &mut Vec<Effect>) {
+    pub(super) fn renewed(&mut self, result: Result<Record, Failure>, sent: Mono, now: Mono, out: &mut Vec<Effect>) {
         match result {
             Ok(record) => {
                 if self.seat.record.is_some() {
                     self.seat.until = Some(sent + self.profile.hold_ms);
-                    self.view.seat_written(&self.me.seat, record.clone());
+                    self.follow.renewed(&record.version, now);
+                    self.view.take_in(&self.me.seat, record.clone(), &self.profile, now);
                     self.seat.record = Some(record);
                 }
             }
@@ -125,13 +131,23 @@ impl Shards {
         }
     }
 
-    pub(super) fn seat_read(&mut self, found: Option<Record>, out: &mut Vec<Effect>) {
+    /// The stream says that our seat is another's, or gone: a consistent read decides, unless a request of ours to the seat
+    /// is under way, which will tell.
+    pub(super) fn look_at_seat(&mut self, version: &str, out: &mut Vec<Effect>) {
+        let news = self.seat.record.as_ref().is_some_and(|mine| is_newer(version, &mine.version));
+        let told = |p: &Purpose| matches!(p, Purpose::Renew { .. } | Purpose::ReadSeat | Purpose::EmptySeat);
+        if news && !self.calls.any(told) {
+            self.ask_again(Purpose::ReadSeat, out);
+        }
+    }
+
+    pub(super) fn seat_read(&mut self, found: Option<Record>, now: Mono, out: &mut Vec<Effect>) {
         let Some(record) = found else {
-            self.view.seat_absent(&self.me.seat);
+            self.view.forget(&self.me.seat);
             self.drop_authority(out);
             return;
         };
-        self.view.seat_written(&self.me.seat, record.clone());
+        self.view.take_in(&self.me.seat, record.clone(), &self.profile, now);
         let same = record.holder == self.me.process && record.transitions == self.seat.incarnation;
         if same && self.seat.record.is_some() {
             // Our own renewal got through and its answer did not: go on from its version, renew at once.
@@ -152,7 +168,7 @@ impl Shards {
         self.seat.record = None;
         self.units.lose_all(out);
         self.stage = Stage::Joining;
-        self.next_list = Mono(0);
+        self.unfollow(out);
     }
 
     fn exit(&mut self, why: String, out: &mut Vec<Effect>) {

@@ -11,6 +11,7 @@ struct Store {
     records: BTreeMap<String, Record>,
     version: u64,
     log: Vec<String>,
+    changes: Vec<(u64, Change)>,
 }
 
 impl Store {
@@ -27,7 +28,26 @@ impl Store {
         record.uid = "u".into();
         self.log.push(format!("{} {} {}", record.name, record.holder, record.transitions));
         self.records.insert(record.name.clone(), record.clone());
+        self.changes.push((self.version, Change::Put(record.clone())));
         Ok(record)
+    }
+
+    /// A person deletes a record.
+    fn delete(&mut self, name: &str) {
+        self.version += 1;
+        self.records.remove(name);
+        let version = self.version.to_string();
+        self.changes.push((self.version, Change::Deleted { name: name.to_owned(), version }));
+    }
+
+    fn list(&self) -> Listing {
+        Listing { version: self.version.to_string(), records: self.records.values().cloned().collect() }
+    }
+
+    /// The present record with another holder, as another process would write it.
+    fn taken_by(&self, name: &str, holder: &str) -> Record {
+        let record = &self.records[name];
+        Record { holder: holder.to_owned(), transitions: record.transitions + 1, ..record.clone() }
     }
 }
 
@@ -38,6 +58,10 @@ struct Process {
     left: bool,
     /// Processes that are known to have ended.
     dead: BTreeSet<String>,
+    stream: Option<(Call, u64)>,
+    /// Its streams say nothing.
+    mute: bool,
+    lists: usize,
 }
 
 impl Process {
@@ -49,17 +73,21 @@ impl Process {
             exit: None,
             left: false,
             dead: BTreeSet::new(),
+            stream: None,
+            mute: false,
+            lists: 0,
         }
     }
 
-    /// Handles an input and everything that follows from it at once.
+    /// Handles an input and everything that follows from it at once, the stream's news too.
     fn feed(&mut self, store: &mut Store, input: Input, now: Mono) {
         let mut queue = vec![input];
-        while let Some(input) = queue.pop() {
+        while let Some(input) = queue.pop().or_else(|| self.news(store)) {
             for effect in self.shards.handle(input, now) {
                 match effect {
                     Effect::Ask(call, Ask::List) => {
-                        queue.insert(0, Input::Listed(call, Ok(store.records.values().cloned().collect())));
+                        self.lists += 1;
+                        queue.insert(0, Input::Listed(call, Ok(store.list())));
                     }
                     Effect::Ask(call, Ask::Read(name)) => {
                         queue.insert(0, Input::Read(call, Ok(store.records.get(&name).cloned())));
@@ -69,6 +97,10 @@ impl Process {
                     }
                     Effect::Ask(call, Ask::Put(record)) => {
                         queue.insert(0, Input::Written(call, store.write(record, false)));
+                    }
+                    Effect::Ask(call, Ask::Watch(version)) => self.stream = Some((call, version.parse().unwrap())),
+                    Effect::Close(call) => {
+                        assert_eq!(self.stream.take().map(|(stream, _)| stream), Some(call));
                     }
                     Effect::Attest(process) if self.dead.contains(&process) => queue.insert(0, Input::Dead(process)),
                     Effect::Held(unit, epoch) => {
@@ -84,6 +116,18 @@ impl Process {
                 }
             }
         }
+    }
+
+    fn news(&mut self, store: &Store) -> Option<Input> {
+        let (call, seen) = self.stream.as_mut().filter(|_| !self.mute)?;
+        let (version, change) = store.changes.iter().find(|(version, _)| version > seen)?;
+        *seen = *version;
+        Some(Input::Changed(*call, change.clone()))
+    }
+
+    fn end_stream(&mut self, store: &mut Store, now: Mono) {
+        let (call, _) = self.stream.take().unwrap();
+        self.feed(store, Input::Ended(call), now);
     }
 
     fn run(&mut self, store: &mut Store, from: u64, to: u64) {
@@ -194,7 +238,7 @@ fn a_second_process_of_the_same_seat_that_took_it_ends_the_first() {
 fn an_epoch_never_comes_twice_also_when_a_person_deletes_the_record() {
     let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
     a.run(&mut store, 0, 4_000);
-    store.records.remove("q-05");
+    store.delete("q-05");
     a.run(&mut store, 4_250, 10_000);
     assert_eq!(a.held.get("q-05"), Some(&2));
     let mut record = store.records["q-06"].clone();
@@ -235,7 +279,7 @@ fn a_renewal_whose_answer_is_lost_is_found_by_reading() {
                         inputs.insert(0, Input::Read(call, Ok(store.records.get(&name).cloned())));
                     }
                     Effect::Ask(call, Ask::List) => {
-                        inputs.insert(0, Input::Listed(call, Ok(store.records.values().cloned().collect())));
+                        inputs.insert(0, Input::Listed(call, Ok(store.list())));
                     }
                     Effect::Lost(unit) => panic!("lost {unit} at {ms}"),
                     _ => {}
@@ -273,7 +317,7 @@ fn units_of_a_seat_that_is_silent_for_d_are_taken_over() {
 fn units_of_a_seat_that_a_person_deleted_are_taken_over_only_after_d() {
     let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
     a.run(&mut store, 0, 2_000);
-    store.records.remove("seat-a");
+    store.delete("seat-a");
     let mut b = Process::new("b", "b/1");
     b.run(&mut store, 2_000, 16_000);
     assert_eq!(b.held.len(), 0);
@@ -301,12 +345,150 @@ fn a_seat_that_a_person_deleted_counts_on_and_its_units_are_taken_again() {
     let mut b = Process::new("a", "a/2");
     b.dead.insert("a/1".into());
     b.run(&mut store, 2_000, 4_000);
-    store.records.remove("seat-a");
+    store.delete("seat-a");
     b.run(&mut store, 4_250, 12_000);
     assert_eq!((b.held.len(), store.records["seat-a"].transitions), (64, 3));
     // The same while no process runs.
-    store.records.remove("seat-a");
+    store.delete("seat-a");
     let mut c = Process::new("a", "a/3");
     c.run(&mut store, 12_000, 16_000);
     assert_eq!((c.held.len(), store.records["seat-a"].transitions), (64, 4));
+}
+
+#[test]
+fn with_a_seat_a_process_follows_a_stream_and_lists_no_more() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    a.run(&mut store, 0, 120_000);
+    assert_eq!((a.lists, a.held.len()), (1, 64));
+    store.write(store.taken_by("q-05", "b#1"), false).unwrap();
+    a.feed(&mut store, Input::Tick, Mono(120_001));
+    assert_eq!(a.held.get("q-05"), None, "what the stream tells counts at once");
+    assert_eq!(a.lists, 1);
+}
+
+#[test]
+fn behind_a_stream_that_ends_stands_a_list_and_the_next_stream() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    a.run(&mut store, 0, 20_000);
+    a.end_stream(&mut store, Mono(20_001));
+    store.write(store.taken_by("q-05", "b#1"), false).unwrap();
+    a.run(&mut store, 20_250, 24_000);
+    assert_eq!((a.lists, a.held.get("q-05")), (2, None));
+    assert!(a.stream.is_some());
+}
+
+#[test]
+fn streams_that_end_at_once_do_not_make_more_than_one_list_per_renew_period() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    for ms in (0..60_000).step_by(50) {
+        a.feed(&mut store, Input::Tick, Mono(ms));
+        if a.stream.is_some() {
+            a.end_stream(&mut store, Mono(ms));
+        }
+    }
+    assert!(a.lists <= 21, "{}", a.lists);
+}
+
+#[test]
+fn a_stream_in_which_our_own_renewals_are_missing_is_closed_for_a_list() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    let mut b = Process::new("b", "b/1");
+    for ms in (0..10_000).step_by(250) {
+        a.feed(&mut store, Input::Tick, Mono(ms));
+        b.feed(&mut store, Input::Tick, Mono(ms));
+    }
+    a.mute = true;
+    for ms in (10_000..60_000).step_by(250) {
+        a.feed(&mut store, Input::Tick, Mono(ms));
+        b.feed(&mut store, Input::Tick, Mono(ms));
+    }
+    assert!(a.lists > 3, "{}", a.lists);
+    assert!(!store.log.iter().any(|l| l.starts_with("seat-b  ")), "what is not heard is not fenced");
+}
+
+#[test]
+fn a_process_that_stands_still_keeps_nothing_alive_whatever_it_hears() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    let mut b = Process::new("b", "b/1");
+    for ms in (0..4_000).step_by(250) {
+        a.feed(&mut store, Input::Tick, Mono(ms));
+        b.feed(&mut store, Input::Tick, Mono(ms));
+    }
+    a.feed(&mut store, Input::Stalled(true), Mono(4_000));
+    for ms in (4_000..40_000).step_by(250) {
+        a.feed(&mut store, Input::Tick, Mono(ms));
+        b.feed(&mut store, Input::Tick, Mono(ms));
+    }
+    assert_eq!((a.held.len(), b.held.len()), (0, 64));
+    a.feed(&mut store, Input::Stalled(false), Mono(40_000));
+    a.run(&mut store, 40_250, 42_000);
+    assert!(a.shards.seated());
+}
+
+#[test]
+fn a_fenced_process_learns_it_from_the_stream() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    a.run(&mut store, 0, 3_100);
+    store.write(store.taken_by("seat-a", ""), false).unwrap();
+    a.feed(&mut store, Input::Tick, Mono(3_200));
+    assert!(a.held.values().all(|epoch| *epoch == 2), "it did not wait for its next renewal: {:?}", a.held);
+    assert_eq!(store.records["seat-a"].transitions, 3);
+}
+
+#[test]
+fn after_an_outage_of_the_hub_nobody_is_taken_for_dead_who_was_not_heard_for_d_since() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    let mut b = Process::new("b", "b/1");
+    for ms in (0..10_000).step_by(250) {
+        a.feed(&mut store, Input::Tick, Mono(ms));
+        b.feed(&mut store, Input::Tick, Mono(ms));
+    }
+    // The hub answers nobody for a minute.
+    let mut late = Vec::new();
+    for process in [&mut a, &mut b] {
+        let mut unanswered = Vec::new();
+        for ms in (10_000..70_000).step_by(250) {
+            let mut inputs = std::mem::take(&mut unanswered);
+            inputs.push(Input::Tick);
+            for effect in inputs.into_iter().flat_map(|input| process.shards.handle(input, Mono(ms))) {
+                let silent = Failure::Unknown("no answer".into());
+                match effect {
+                    Effect::Ask(call, Ask::List) => unanswered.push(Input::Listed(call, Err(silent))),
+                    Effect::Ask(call, Ask::Read(_)) => unanswered.push(Input::Read(call, Err(silent))),
+                    Effect::Ask(call, _) => unanswered.push(Input::Written(call, Err(silent))),
+                    Effect::Close(_) => process.stream = None,
+                    _ => {}
+                }
+            }
+        }
+        process.held.clear();
+        late.push(unanswered);
+    }
+    let before = store.log.len();
+    // The first one back is far ahead of the other.
+    for input in late.swap_remove(0) {
+        a.feed(&mut store, input, Mono(70_000));
+    }
+    a.run(&mut store, 70_000, 80_000);
+    assert!(!store.log[before..].iter().any(|l| l.starts_with("seat-b ")), "{:?}", &store.log[before..]);
+    a.run(&mut store, 80_250, 90_000);
+    assert!(store.log[before..].iter().any(|l| l.starts_with("seat-b  ")), "silent for D since");
+}
+
+#[test]
+fn an_acquisition_that_was_overtaken_is_not_held_when_its_answer_comes_late() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    a.run(&mut store, 0, 4_000);
+    let mut answer = None;
+    for effect in a.shards.handle(Input::Wanted(["m-eu-0".to_owned()].into()), Mono(4_100)) {
+        if let Effect::Ask(call, Ask::Create(record)) = effect {
+            answer = Some((call, store.write(record, true)));
+        }
+    }
+    store.write(store.taken_by("m-eu-0", "b#1"), false).unwrap();
+    a.feed(&mut store, Input::Tick, Mono(4_200));
+    let (call, result) = answer.unwrap();
+    a.feed(&mut store, Input::Written(call, result), Mono(4_300));
+    assert_eq!(a.held.get("m-eu-0"), None);
+    assert_eq!(store.records["m-eu-0"].holder, "b#1");
 }

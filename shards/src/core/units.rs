@@ -8,13 +8,14 @@ use super::calls::Purpose;
 use super::message::{Ask, Call, Effect, Failure};
 use crate::Mono;
 use crate::hash::queue_units;
-use crate::lease::Record;
+use crate::lease::{Record, is_newer};
 
 /// Requests for unit records that may be under way at once.
 const IN_FLIGHT_MAX: usize = 16;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Units {
+    /// Queue units and whatever else is to be held.
     wanted: BTreeSet<String>,
     records: BTreeMap<String, Record>,
     held: BTreeMap<String, u64>,
@@ -24,16 +25,30 @@ pub(super) struct Units {
     /// Epochs that must be exceeded: of stamps seen on objects, and of records that were deleted or set back.
     floors: BTreeMap<String, u64>,
     told: BTreeMap<String, u64>,
+    /// Epochs higher than those told.
+    untold: BTreeMap<String, u64>,
+}
+
+impl Default for Units {
+    fn default() -> Self {
+        Self {
+            wanted: queue_units().collect(),
+            records: BTreeMap::new(),
+            held: BTreeMap::new(),
+            acquired_at: BTreeMap::new(),
+            quiescing: BTreeSet::new(),
+            floors: BTreeMap::new(),
+            told: BTreeMap::new(),
+            untold: BTreeMap::new(),
+        }
+    }
 }
 
 impl Units {
     /// Besides the queue units, exactly these are to be held.
     pub(super) fn want(&mut self, units: BTreeSet<String>) {
         self.wanted = units;
-    }
-
-    fn wants(&self) -> impl Iterator<Item = String> + '_ {
-        queue_units().chain(self.wanted.iter().cloned())
+        self.wanted.extend(queue_units());
     }
 
     /// Units that may be acted for: held, and not being given up.
@@ -79,16 +94,37 @@ impl Units {
         *floor = (*floor).max(epoch);
     }
 
-    pub(super) fn tell_epochs(&mut self, out: &mut Vec<Effect>) {
-        let mut changed = BTreeMap::new();
-        for (unit, record) in &self.records {
-            if self.told.get(unit).is_none_or(|epoch| *epoch < record.transitions) {
-                changed.insert(unit.clone(), record.transitions);
+    /// The record as it is now. What was there before keeps its epoch from coming twice: a person may have deleted the
+    /// record or set it back.
+    fn record(&mut self, unit: &str, record: Option<Record>) {
+        let old = match record {
+            Some(record) => {
+                if self.told.get(unit).is_none_or(|told| *told < record.transitions) {
+                    self.untold.insert(unit.to_owned(), record.transitions);
+                }
+                self.records.insert(unit.to_owned(), record)
             }
+            None => self.records.remove(unit),
+        };
+        if let Some(old) = old {
+            self.raise_floor(unit, old.transitions);
         }
-        if !changed.is_empty() {
-            self.told.extend(changed.clone());
-            out.push(Effect::Epochs(changed));
+    }
+
+    /// The record as our own write left it, unless a later one is known.
+    fn wrote(&mut self, unit: &str, record: Record) -> bool {
+        let latest = self.records.get(unit).is_none_or(|known| !is_newer(&known.version, &record.version));
+        if latest {
+            self.record(unit, Some(record));
+        }
+        latest
+    }
+
+    pub(super) fn tell_epochs(&mut self, out: &mut Vec<Effect>) {
+        if !self.untold.is_empty() {
+            let untold = std::mem::take(&mut self.untold);
+            self.told.extend(untold.clone());
+            out.push(Effect::Epochs(untold));
         }
     }
 }
@@ -98,26 +134,29 @@ impl Shards {
         let holder = format!("{}#{}", self.me.seat, self.seat.incarnation);
         let busy = self.calls.open().filter(|p| matches!(p, Purpose::Acquire { .. } | Purpose::ReadUnit(_))).count();
         let mut room = IN_FLIGHT_MAX.saturating_sub(busy);
-        let wants: Vec<String> = self.units.wants().collect();
-        for unit in wants {
+        let mut asks = Vec::new();
+        for unit in self.units.wanted.iter().filter(|unit| !self.units.held.contains_key(*unit)) {
             if room == 0 {
                 break;
             }
-            if self.units.held.contains_key(&unit) || self.calls.any(|p| p.unit() == Some(&unit)) {
+            if self.calls.any(|p| p.unit() == Some(unit)) {
                 continue;
             }
-            let (mut record, exists) = match self.units.records.get(&unit) {
+            let (mut record, exists) = match self.units.records.get(unit) {
                 None => (Record { name: unit.clone(), ..Record::default() }, false),
                 Some(r) if r.holder == holder || self.view.dangling(r, &self.profile, now) => (r.clone(), true),
                 Some(_) => continue,
             };
-            let floor = |epochs: &BTreeMap<String, u64>| epochs.get(&unit).copied().unwrap_or(0);
+            let floor = |epochs: &BTreeMap<String, u64>| epochs.get(unit).copied().unwrap_or(0);
             let epoch = record.transitions.max(floor(&self.units.floors)).max(floor(&self.units.told)) + 1;
             record.holder.clone_from(&holder);
             record.transitions = epoch;
             let ask = if exists { Ask::Put(record) } else { Ask::Create(record) };
-            self.ask(Purpose::Acquire { unit, epoch }, ask, out);
+            asks.push((Purpose::Acquire { unit: unit.clone(), epoch }, ask));
             room -= 1;
+        }
+        for (purpose, ask) in asks {
+            self.ask(purpose, ask, out);
         }
     }
 
@@ -131,8 +170,7 @@ impl Shards {
         let Ok(record) = result else { return self.ask_again(Purpose::ReadUnit(unit), out) };
         // An answer from before we lost the seat names another incarnation: not ours.
         let ours = record.held_by() == Some((self.me.seat.as_str(), self.seat.incarnation));
-        self.units.records.insert(unit.clone(), record);
-        if self.seated() && ours {
+        if self.units.wrote(&unit, record) && self.seated() && ours {
             self.units.acquired_at.insert(unit.clone(), self.calls.last());
             self.units.held.insert(unit.clone(), epoch);
             out.push(Effect::Held(unit, epoch));
@@ -140,10 +178,9 @@ impl Shards {
     }
 
     pub(super) fn give_up_unwanted(&mut self, out: &mut Vec<Effect>) {
-        let wants: BTreeSet<String> = self.units.wants().collect();
         let units = &mut self.units;
-        let surplus: Vec<String> =
-            units.held.keys().filter(|u| !wants.contains(*u) && !units.quiescing.contains(*u)).cloned().collect();
+        let surplus = units.held.keys().filter(|u| !units.wanted.contains(*u) && !units.quiescing.contains(*u));
+        let surplus: Vec<String> = surplus.cloned().collect();
         for unit in surplus {
             units.quiescing.insert(unit.clone());
             out.push(Effect::Quiesce(unit));
@@ -165,7 +202,7 @@ impl Shards {
         self.units.lose(&unit, out);
         match result {
             Ok(record) => {
-                self.units.records.insert(unit, record);
+                self.units.wrote(&unit, record);
             }
             Err(_) => self.ask_again(Purpose::ReadUnit(unit), out),
         }
@@ -182,39 +219,57 @@ impl Shards {
     }
 
     pub(super) fn unit_read(&mut self, unit: &str, found: Option<Record>, out: &mut Vec<Effect>) {
-        if let Some(record) = found {
-            self.units.records.insert(unit.to_owned(), record);
+        if found.is_none() {
+            self.units.lose(unit, out);
+        }
+        self.units.record(unit, found);
+    }
+
+    /// From the stream, which may lag behind an answer to us.
+    pub(super) fn unit_changed(&mut self, record: Record, now: Mono, out: &mut Vec<Effect>) {
+        let unit = record.name.clone();
+        if self.units.records.get(&unit).is_some_and(|known| !is_newer(&record.version, &known.version)) {
             return;
         }
-        if let Some(old) = self.units.records.remove(unit) {
-            self.units.raise_floor(unit, old.transitions);
+        if let Some((seat, _)) = record.held_by() {
+            self.view.named(seat, now);
         }
-        self.units.lose(unit, out);
+        self.unit_is(&unit, Some(record), out);
+    }
+
+    /// The same of a record that is gone.
+    pub(super) fn unit_deleted(&mut self, unit: &str, version: &str, out: &mut Vec<Effect>) {
+        if self.units.records.get(unit).is_some_and(|known| is_newer(version, &known.version)) {
+            self.unit_is(unit, None, out);
+        }
+    }
+
+    /// What others see: a unit whose record does not name us and our epoch is not ours.
+    fn unit_is(&mut self, unit: &str, record: Option<Record>, out: &mut Vec<Effect>) {
+        let mine = (self.me.seat.as_str(), self.seat.incarnation);
+        let epoch = self.units.held.get(unit);
+        let ours = record.as_ref().is_some_and(|r| r.held_by() == Some(mine) && Some(&r.transitions) == epoch);
+        if !ours {
+            self.units.lose(unit, out);
+        }
+        self.units.record(unit, record);
     }
 
     /// Records as listed by `call`. Where an answer is under way, or our acquisition was answered after the list was
     /// begun, the list is no news.
     pub(super) fn units_listed(&mut self, call: Call, mut listed: BTreeMap<String, Record>, out: &mut Vec<Effect>) {
-        let units = &mut self.units;
+        let units = &self.units;
         let acquired_since = units.acquired_at.iter().filter(|(_, at)| call <= **at).map(|(unit, _)| unit.clone());
         let busy: BTreeSet<String> =
             self.calls.open().filter_map(Purpose::unit).map(str::to_owned).chain(acquired_since).collect();
-        let mine = format!("{}#{}", self.me.seat, self.seat.incarnation);
-        let known: BTreeSet<String> = units.records.keys().chain(units.held.keys()).cloned().collect();
-        for unit in known.into_iter().filter(|unit| !busy.contains(unit)) {
-            let found = listed.remove(&unit);
-            let ours =
-                found.as_ref().is_some_and(|r| r.holder == mine && Some(&r.transitions) == units.held.get(&unit));
-            if !ours {
-                units.lose(&unit, out);
-            }
-            let old = match found {
-                Some(record) => units.records.insert(unit.clone(), record),
-                None => units.records.remove(&unit),
-            };
-            // A record that a person deletes or sets back must not let an epoch come twice.
-            units.raise_floor(&unit, old.map_or(0, |r| r.transitions));
+        let gone = units.records.keys().chain(units.held.keys()).filter(|unit| !listed.contains_key(*unit));
+        let gone: BTreeSet<String> = gone.cloned().collect();
+        listed.retain(|unit, _| !busy.contains(unit));
+        for unit in gone.difference(&busy) {
+            self.unit_is(unit, None, out);
         }
-        units.records.extend(listed.into_iter().filter(|(unit, _)| !busy.contains(unit)));
+        for (unit, record) in listed {
+            self.unit_is(&unit, Some(record), out);
+        }
     }
 }

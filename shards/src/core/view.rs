@@ -1,7 +1,8 @@
 //! What the records say of other seats: who is silent, who may be fenced, which unit record dangles.
 //! Must not decide which units are ours.
 //!
-//! Silence is counted on our own clock from the moment when a change was received, never from times in records.
+//! Silence is counted on our own clock from the moment when a change was received, never from times in records; and only
+//! while what we hear is known to be alive, else the first replica back after an outage of the hub would fence all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,99 +10,144 @@ use super::calls::Purpose;
 use super::message::{Ask, Effect};
 use super::{Profile, Shards};
 use crate::Mono;
-use crate::lease::Record;
+use crate::lease::{Record, is_newer};
 
-/// What an observer remembers of a seat.
+/// A seat, and when its record was last seen to change.
 #[derive(Clone, Debug)]
 struct Observed {
-    version: String,
+    record: Record,
     changed: Mono,
+}
+
+impl Observed {
+    /// When it counts as silent.
+    fn due(&self, profile: &Profile) -> Mono {
+        let own = self.record.duration_seconds * 1000;
+        self.changed + if own > 0 { own } else { profile.dead_ms }
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct View {
-    seats: BTreeMap<String, Record>,
-    observed: BTreeMap<String, Observed>,
+    seats: BTreeMap<String, Observed>,
     /// Seats that unit records name and that are not there: since when we see that.
     absent: BTreeMap<String, Mono>,
-    /// Last success of our own towards the hub: silence of others counts only while we are heard.
-    connected: Option<Mono>,
+    /// When a list, or our own renewal, last came through.
+    heard: Option<Mono>,
+    /// No seat falls silent before.
+    pub(super) next_silence: Mono,
 }
 
 impl View {
     pub(super) fn seat(&self, name: &str) -> Option<&Record> {
-        self.seats.get(name)
+        self.seats.get(name).map(|seat| &seat.record)
     }
 
-    /// The hub has answered us.
-    pub(super) fn heard(&mut self, now: Mono) {
-        self.connected = Some(now);
+    /// What we hear of the hub is alive. After a gap all silence is counted anew.
+    pub(super) fn heard(&mut self, profile: &Profile, now: Mono) {
+        if !self.hears(profile, now) {
+            let began = self.seats.values_mut().map(|seat| &mut seat.changed).chain(self.absent.values_mut());
+            began.for_each(|since| *since = now);
+        }
+        self.heard = Some(now);
     }
 
-    /// D of silence, observed on our own clock, while we ourselves were heard.
+    fn hears(&self, profile: &Profile, now: Mono) -> bool {
+        self.heard.is_some_and(|at| now.0.saturating_sub(at.0) <= 2 * profile.renew_ms)
+    }
+
+    /// D of silence, observed on our own clock, while we hear.
     pub(super) fn silent(&self, seat: &str, profile: &Profile, now: Mono) -> bool {
-        let own = self.seats.get(seat).map_or(0, |record| record.duration_seconds * 1000);
-        let dead_ms = if own > 0 { own } else { profile.dead_ms };
-        let heard = self.connected.is_some_and(|at| now.0.saturating_sub(at.0) <= 2 * profile.renew_ms);
-        heard && self.observed.get(seat).is_some_and(|o| now.0.saturating_sub(o.changed.0) >= dead_ms)
+        self.hears(profile, now) && self.seats.get(seat).is_some_and(|seat| seat.due(profile) <= now)
     }
 
     /// A unit record names a holder that can never write again.
     pub(super) fn dangling(&self, record: &Record, profile: &Profile, now: Mono) -> bool {
         match record.held_by() {
             None => record.holder.is_empty() || !record.holder.contains('#'),
-            Some((seat, incarnation)) => match self.seats.get(seat) {
+            Some((seat, incarnation)) => match self.seat(seat) {
                 // A seat that a person deleted: its holder may trust it for H yet.
-                None => self.absent.get(seat).is_some_and(|since| now.0.saturating_sub(since.0) >= profile.dead_ms),
+                None => self.absent.get(seat).is_some_and(|since| *since + profile.dead_ms <= now),
                 Some(s) => s.transitions > incarnation || s.holder.is_empty(),
             },
         }
     }
 
     /// All seats as they were listed, and the unit records listed with them.
-    pub(super) fn listed(&mut self, seats: BTreeMap<String, Record>, units: &BTreeMap<String, Record>, now: Mono) {
-        for (name, record) in &seats {
-            let seen = self.observed.get(name).is_some_and(|o| o.version == record.version);
-            if !seen {
-                self.observed.insert(name.clone(), Observed { version: record.version.clone(), changed: now });
-            }
+    pub(super) fn listed(
+        &mut self,
+        seats: BTreeMap<String, Record>,
+        units: &BTreeMap<String, Record>,
+        profile: &Profile,
+        now: Mono,
+    ) {
+        self.seats.retain(|name, _| seats.contains_key(name));
+        for (name, record) in seats {
+            self.take_in(&name, record, profile, now);
         }
-        self.observed.retain(|name, _| seats.contains_key(name));
-        let holders = units.values().filter_map(Record::held_by).map(|(seat, _)| seat);
-        let absent: BTreeSet<&str> = holders.filter(|seat| !seats.contains_key(*seat)).collect();
-        self.absent.retain(|seat, _| absent.contains(seat.as_str()));
-        for seat in absent {
-            self.absent.entry(seat.to_owned()).or_insert(now);
-        }
-        self.seats = seats;
+        let holders: BTreeSet<&str> = units.values().filter_map(Record::held_by).map(|(seat, _)| seat).collect();
+        self.absent.retain(|seat, _| holders.contains(seat.as_str()));
+        holders.into_iter().for_each(|seat| self.named(seat, now));
     }
 
-    /// A seat's record as our own request found or left it.
-    pub(super) fn seat_written(&mut self, seat: &str, record: Record) {
-        self.seats.insert(seat.to_owned(), record);
+    /// A unit record names this seat.
+    pub(super) fn named(&mut self, seat: &str, now: Mono) {
+        if !self.seats.contains_key(seat) && !self.absent.contains_key(seat) {
+            self.absent.insert(seat.to_owned(), now);
+        }
     }
 
-    /// Our own request found that the seat's record is gone.
-    pub(super) fn seat_absent(&mut self, seat: &str) {
+    /// A seat's record as a list or an answer to us shows it.
+    pub(super) fn take_in(&mut self, seat: &str, record: Record, profile: &Profile, now: Mono) {
+        self.absent.remove(seat);
+        let same = self.seats.get(seat).filter(|known| known.record.version == record.version);
+        let seen = Observed { changed: same.map_or(now, |known| known.changed), record };
+        self.next_silence = self.next_silence.min(seen.due(profile));
+        self.seats.insert(seat.to_owned(), seen);
+    }
+
+    /// The same from the stream, which may lag behind an answer to us.
+    pub(super) fn take_in_news(&mut self, seat: &str, record: Record, profile: &Profile, now: Mono) {
+        if self.seat(seat).is_none_or(|known| is_newer(&record.version, &known.version)) {
+            self.take_in(seat, record, profile, now);
+        }
+    }
+
+    /// A request of ours found no such seat.
+    pub(super) fn forget(&mut self, seat: &str) {
         self.seats.remove(seat);
+    }
+
+    /// The stream says that the seat was deleted.
+    pub(super) fn deleted(&mut self, seat: &str, version: &str, now: Mono) {
+        if self.seat(seat).is_some_and(|known| is_newer(version, &known.version)) {
+            self.seats.remove(seat);
+            self.absent.insert(seat.to_owned(), now);
+        }
     }
 }
 
 impl Shards {
     /// One write makes all units of a dead seat dangling. If it was renewed meanwhile, the write fails: no harm done.
     pub(super) fn fence_silent(&mut self, now: Mono, out: &mut Vec<Effect>) {
-        let (view, calls) = (&self.view, &self.calls);
-        let silent: Vec<(String, Record)> = view
-            .seats
-            .iter()
-            .filter(|(name, record)| {
-                **name != self.me.seat
-                    && !record.holder.is_empty()
-                    && view.silent(name, &self.profile, now)
-                    && !calls.any(|p| matches!(p, Purpose::Fence(n) if n == *name))
-            })
-            .map(|(name, record)| (name.clone(), record.clone()))
-            .collect();
+        if now < self.view.next_silence {
+            return;
+        }
+        // What is due and cannot be fenced now is looked at again.
+        let mut next = now + self.profile.dead_ms;
+        let mut silent = Vec::new();
+        for (name, seat) in &self.view.seats {
+            if *name == self.me.seat || seat.record.holder.is_empty() {
+                continue;
+            }
+            let due = seat.due(&self.profile);
+            next = next.min(if due > now { due } else { now + self.profile.renew_ms });
+            let asked = |p: &Purpose| matches!(p, Purpose::Fence(n) | Purpose::ReadOther(n) if n == name);
+            if self.view.silent(name, &self.profile, now) && !self.calls.any(asked) {
+                silent.push((name.clone(), seat.record.clone()));
+            }
+        }
+        self.view.next_silence = next;
         for (name, mut record) in silent {
             record.holder.clear();
             record.transitions += 1;

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use shards::{Ask, Call, Failure, Input};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use super::requests::{self, Answered, Asked};
-use crate::shell::client::{Client, SendError};
+use crate::api::wire::Request;
+use crate::shell::client::{Client, Opened, SendError};
 use crate::shell::clock::Clock;
 use crate::shell::lanes::Lane;
 
@@ -30,11 +32,14 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    /// Sends the request; its answer goes to `answers`.
-    pub(super) fn ask(self: &Arc<Self>, call: Call, ask: Ask, answers: &mpsc::UnboundedSender<Input>) {
+    /// Sends the request; its answer goes to `answers`, and all that a stream says.
+    pub(super) fn ask(self: &Arc<Self>, call: Call, ask: Ask, answers: &mpsc::UnboundedSender<Input>) -> AbortHandle {
         let (this, answers) = (self.clone(), answers.clone());
-        tokio::spawn(async move {
-            let answer = this.answer(call, &ask).await;
+        let task = tokio::spawn(async move {
+            let answer = match &ask {
+                Ask::Watch(_) => this.watch(call, &ask, &answers).await,
+                _ => this.answer(call, &ask).await,
+            };
             for why in &answer.skipped {
                 tracing::warn!(%why, "a Lease was skipped");
             }
@@ -49,13 +54,40 @@ impl Leases {
             // Nobody listens only when the process ends.
             let _ended = answers.send(answer.input);
         });
+        task.abort_handle()
+    }
+
+    fn request(&self, ask: &Ask) -> Request {
+        let limit_ms = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
+        requests::request(&self.namespace, ask, limit_ms, self.clock.now())
     }
 
     async fn answer(&self, call: Call, ask: &Ask) -> Answered {
-        let limit_ms = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
-        let request = requests::request(&self.namespace, ask, limit_ms, self.clock.now());
-        let reply = self.client.send(Lane::Leases, &request, self.limit).await;
+        let reply = self.client.send(Lane::Leases, &self.request(ask), self.limit).await;
         requests::answered(call, Asked::of(ask), reply.as_ref().map_err(failure))
+    }
+
+    /// Passes a stream's lines on until it ends: how it ended.
+    async fn watch(&self, call: Call, ask: &Ask, answers: &mpsc::UnboundedSender<Input>) -> Answered {
+        let mut stream = match self.client.watch(&self.request(ask), self.limit).await {
+            Ok(Opened::Stream(stream)) => stream,
+            Ok(Opened::Reply(reply)) => return requests::answered(call, Asked::Watch, Ok(&reply)),
+            Err(error) => return requests::answered(call, Asked::Watch, Err(failure(&error))),
+        };
+        loop {
+            let line = match stream.next().await {
+                Ok(Some(line)) => line,
+                Ok(None) => return Answered { input: Input::Ended(call), failure: None, skipped: Vec::new() },
+                Err(error) => {
+                    let cut = Failure::Unknown(error.to_string());
+                    return requests::answered(call, Asked::Watch, Err(cut));
+                }
+            };
+            if let Some(input) = requests::line(call, &line) {
+                // Nobody listens only when the process ends.
+                let _ended = answers.send(input);
+            }
+        }
     }
 
     async fn make_namespace(&self) {

@@ -13,8 +13,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kube::config::Config;
-use shards::{Effect, Identity, Input, Mono, Profile, Shards};
+use shards::{Ask, Effect, Identity, Input, Mono, Profile, Shards};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use super::authority::Standing;
 use super::client::Client;
@@ -25,6 +26,8 @@ use leases::Leases;
 
 /// A process whose loop did not turn for this long keeps no units: it does not renew.
 const PROGRESS_MAX_MS: u64 = 5_000;
+/// A loop that stands still is looked at this often.
+const STALLED_LOOK_MS: u64 = 500;
 /// What the heartbeat needs.
 #[derive(Debug)]
 pub struct Settings {
@@ -140,7 +143,8 @@ async fn beat(
     let limit = Duration::from_millis(profile.renew_ms * 2 / 3);
     let leases = Arc::new(Leases { client, namespace, limit, clock, complained: std::sync::Mutex::default() });
     let (answered, mut answers) = mpsc::unbounded_channel();
-    let mut wake = Mono(0);
+    let mut stream: Option<AbortHandle> = None;
+    let (mut wake, mut stalled) = (Mono(0), false);
     loop {
         let until = Duration::from_millis(wake.0.saturating_sub(standing.now().0));
         let input = tokio::select! {
@@ -156,21 +160,33 @@ async fn beat(
             () = tokio::time::sleep(until) => Input::Tick,
         };
         let now = standing.now();
-        if now.0.saturating_sub(progress.load(Ordering::Relaxed)) > PROGRESS_MAX_MS {
-            // What was published runs out by itself.
-            tracing::warn!("the loop stands still: the seat is not renewed");
-            wake = now + 500;
-            if matches!(input, Input::Tick) {
-                continue;
+        let stands = now.0.saturating_sub(progress.load(Ordering::Relaxed)) > PROGRESS_MAX_MS;
+        let mut inputs = vec![input];
+        if stands != stalled {
+            stalled = stands;
+            inputs.push(Input::Stalled(stalled));
+            if stalled {
+                tracing::warn!("the loop stands still: the seat is not renewed");
             }
         }
-        let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             let effects = core.handle(input, now);
             standing.publish(core.authority());
             for effect in effects {
                 match effect {
-                    Effect::Ask(call, ask) => leases.ask(call, ask, &answered),
+                    Effect::Ask(call, ask) => {
+                        let is_stream = matches!(ask, Ask::Watch(_));
+                        let task = leases.ask(call, ask, &answered);
+                        if is_stream {
+                            stream = Some(task);
+                        }
+                    }
+                    // There is one at a time.
+                    Effect::Close(_) => {
+                        if let Some(task) = stream.take() {
+                            task.abort();
+                        }
+                    }
                     Effect::Attest(holder) => {
                         if process::has_ended(&holder) {
                             inputs.push(Input::Dead(holder));
@@ -188,6 +204,10 @@ async fn beat(
                     }
                 }
             }
+        }
+        if stalled {
+            // To see when it moves again.
+            wake = now + STALLED_LOOK_MS;
         }
     }
 }

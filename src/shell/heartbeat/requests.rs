@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use shards::{Ask, Call, Failure, Input, Record};
+use shards::{Ask, Call, Change, Failure, Input, Listing, Record};
 
 use crate::api::wire::{Method, Reply, Request};
 use crate::api::{Id, Kind, Time};
@@ -15,6 +15,8 @@ use crate::api::{Id, Kind, Time};
 pub enum Asked {
     /// All Leases.
     List,
+    /// The stream of their changes: its lines are read by [`line`].
+    Watch,
     /// One Lease.
     Read,
     /// A create or PUT.
@@ -26,6 +28,7 @@ impl Asked {
     pub fn of(ask: &Ask) -> Self {
         match ask {
             Ask::List => Asked::List,
+            Ask::Watch(_) => Asked::Watch,
             Ask::Read(_) => Asked::Read,
             Ask::Create(_) | Ask::Put(_) => Asked::Write,
         }
@@ -54,6 +57,8 @@ pub fn request(namespace: &str, ask: &Ask, limit_ms: u64, now: Time) -> Request 
     };
     match ask {
         Ask::List => Request::get(collection()),
+        // The server ends it when it thinks right: nothing is resumed.
+        Ask::Watch(version) => Request::get(format!("{}?resourceVersion={version}&watch=true", collection())),
         Ask::Read(name) => Request::get(object(name)),
         Ask::Create(record) => write(Method::Post, collection(), record),
         Ask::Put(record) => write(Method::Put, object(&record.name), record),
@@ -74,10 +79,12 @@ pub fn answered(call: Call, asked: Asked, reply: Result<&Reply, Failure>) -> Ans
     let parsed = |body: Value| Record::parse(&body).map_err(Failure::Refused);
     let (input, failure) = match asked {
         Asked::List => {
-            let records = body.map(|list| records(&list, &mut skipped));
-            let failure = records.as_ref().err().cloned();
-            (Input::Listed(call, records), failure)
+            let listing = body.map(|list| listing(&list, &mut skipped));
+            let failure = listing.as_ref().err().cloned();
+            (Input::Listed(call, listing), failure)
         }
+        // A whole reply to a watch is its refusal.
+        Asked::Watch => (Input::Ended(call), body.err()),
         Asked::Read => {
             let found = match body.and_then(parsed) {
                 Err(Failure::Gone) => Ok(None),
@@ -96,9 +103,34 @@ pub fn answered(call: Call, asked: Asked, reply: Result<&Reply, Failure>) -> Ans
 }
 
 /// A Lease that a person has bent beyond reading is as if it were not there: the others count.
-fn records(list: &Value, skipped: &mut Vec<String>) -> Vec<Record> {
+fn listing(list: &Value, skipped: &mut Vec<String>) -> Listing {
     let items = list["items"].as_array().into_iter().flatten();
-    items.filter_map(|item| Record::parse(item).map_err(|why| skipped.push(why)).ok()).collect()
+    let records = items.filter_map(|item| Record::parse(item).map_err(|why| skipped.push(why)).ok()).collect();
+    Listing { version: version(list), records }
+}
+
+fn version(object: &Value) -> String {
+    object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
+}
+
+/// What a line of the stream says; `None`: nothing of a record. What cannot be read ends the stream.
+pub fn line(call: Call, line: &[u8]) -> Option<Input> {
+    let Ok(event) = serde_json::from_slice::<Value>(line) else { return Some(Input::Ended(call)) };
+    let object = &event["object"];
+    let deleted = || {
+        let name = object["metadata"]["name"].as_str()?.to_owned();
+        Some(Input::Changed(call, Change::Deleted { name, version: version(object) }))
+    };
+    match event["type"].as_str() {
+        Some("ADDED" | "MODIFIED") => match Record::parse(object) {
+            Ok(record) => Some(Input::Changed(call, Change::Put(record))),
+            // As in a list: as if it were not there.
+            Err(_) => deleted(),
+        },
+        Some("DELETED") => deleted(),
+        Some("BOOKMARK") => None,
+        _ => Some(Input::Ended(call)),
+    }
 }
 
 /// The body of a reply that carried the request out, or what the reply means.
@@ -135,6 +167,7 @@ mod tests {
         };
         const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
         assert_eq!(line(&Ask::List), format!("GET {LEASES}"));
+        assert_eq!(line(&Ask::Watch("7".into())), format!("GET {LEASES}?resourceVersion=7&watch=true"));
         assert_eq!(line(&Ask::Read("seat-a".into())), format!("GET {LEASES}/seat-a"));
         assert_eq!(line(&Ask::Create(record())), format!("POST {LEASES}?timeout=2000ms"));
         assert_eq!(line(&Ask::Put(record())), format!("PUT {LEASES}/q-1f?timeout=2000ms"));
@@ -176,7 +209,26 @@ mod tests {
     fn a_lease_beyond_reading_does_not_hide_the_others() {
         let list = json!({ "items": [{ "metadata": { "name": 4 } }, { "metadata": { "name": "q-00" } }] });
         let answer = answered(Call(1), Asked::List, Ok(&reply(200, &list)));
-        assert!(matches!(answer.input, Input::Listed(_, Ok(records)) if records[0].name == "q-00"));
+        assert!(matches!(answer.input, Input::Listed(_, Ok(listing)) if listing.records[0].name == "q-00"));
         assert_eq!(answer.skipped.len(), 1);
+    }
+
+    #[test]
+    fn every_line_of_a_stream_is_a_change_or_nothing_or_its_end() {
+        let say =
+            |what: &str, object: Value| line(Call(1), json!({ "type": what, "object": object }).to_string().as_bytes());
+        let lease = json!({ "metadata": { "name": "q-00", "resourceVersion": "9" } });
+        let put = say("MODIFIED", lease.clone());
+        assert!(matches!(put, Some(Input::Changed(Call(1), Change::Put(r))) if r.name == "q-00" && r.version == "9"));
+        let bent = json!({ "metadata": { "name": "q-00", "resourceVersion": "9", "annotations": 4 } });
+        for gone in [say("DELETED", lease), say("ADDED", bent)] {
+            let expected = Change::Deleted { name: "q-00".into(), version: "9".into() };
+            assert!(matches!(gone, Some(Input::Changed(_, change)) if change == expected));
+        }
+        assert!(say("BOOKMARK", json!({ "metadata": { "resourceVersion": "12" } })).is_none());
+        assert!(matches!(say("ERROR", json!({ "code": 410 })), Some(Input::Ended(Call(1)))));
+        assert!(matches!(line(Call(1), b"{\"type\":"), Some(Input::Ended(Call(1)))));
+        let expired = reply(410, &json!({ "message": "too old" }));
+        assert!(matches!(answered(Call(1), Asked::Watch, Ok(&expired)).input, Input::Ended(Call(1))));
     }
 }

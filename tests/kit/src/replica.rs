@@ -206,6 +206,20 @@ impl Replica {
 
     fn stream_event(&mut self, call: u64, event: InformerEvent, now: Time) -> Vec<Wish> {
         let mut wishes = Vec::new();
+        if let Some(Purpose::Lease(watch, _)) = self.calls.get(&call) {
+            let input = match event {
+                InformerEvent::Line(line) => leases::line(*watch, &line),
+                InformerEvent::Ended(_) => Some(shards::Input::Ended(*watch)),
+                _ => None,
+            };
+            if matches!(input, Some(shards::Input::Ended(_))) {
+                self.calls.remove(&call);
+            }
+            if let Some(input) = input {
+                self.feed_shards(input, now, &mut wishes);
+            }
+            return wishes;
+        }
         let Some(Purpose::Informer(cluster, kind, serial)) = self.calls.get(&call).cloned() else { return wishes };
         let key = (cluster, kind);
         if self.informers.get(&key).is_none_or(|s| s.serial != serial) {
@@ -378,6 +392,13 @@ impl Replica {
                     let limit = if asked == Asked::Write { LEASE_LIMIT_MS } else { READ_LIMIT_MS };
                     let request = leases::request(LEASES, &ask, limit, now);
                     self.send(Purpose::Lease(call, asked), Cluster::Hub, request, limit, wishes);
+                }
+                shards::Effect::Close(watch) => {
+                    let open = |p: &Purpose| matches!(p, Purpose::Lease(call, _) if *call == watch);
+                    if let Some(call) = self.calls.iter().find(|(_, p)| open(p)).map(|(call, _)| *call) {
+                        self.calls.remove(&call);
+                        wishes.push(Wish::Close(call));
+                    }
                 }
                 shards::Effect::Attest(process) => {
                     if self.dead.contains(&process) {

@@ -86,6 +86,11 @@ fn a_gang_that_is_admitted_too_late_is_withdrawn_and_runs_elsewhere() {
         "metadata": { "namespace": "default", "name": "default" },
         "spec": { "preference": ["eu", "us"], "admissionDeadlineSeconds": 10 },
     }));
+    // Of members that are not known yet none is preferred.
+    let known = |w: &World| {
+        ["eu", "us"].iter().all(|m| w.hub(&format!("/apis/rayfleet.io/v1alpha1/membercapacities/{m}")).is_some())
+    };
+    assert!(world.until(MINUTE, known));
     world.submit(&ray_job("patient").cpus(2).manifest());
     assert!(world.until(10 * MINUTE, ended("patient")), "{:?}", world.placement("patient"));
     assert_eq!(member(&world, "patient"), "us");
