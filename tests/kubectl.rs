@@ -10,9 +10,11 @@ use bytes::Bytes;
 use rayfleet::api::Time;
 use rayfleet::api::wire::{Method, Reply, Request};
 use rayfleet::sandbox::apiserver::{ApiServer, LogCall, Options};
+use rayfleet::sandbox::fleet_process::{FleetProcess, Settings};
 use rayfleet::sandbox::http::{
     Access, KubeconfigEntry, Listening, Logs, Nothing, SharedServer, listen, wall_clock, write_kubeconfig,
 };
+use rayfleet::sandbox::world::fleet::Fleet;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -313,4 +315,36 @@ async fn a_ray_job_manifest_is_applied_as_it_is() {
     assert_eq!(both, "rayjob.ray.io/train\n");
     assert!(bench.run(&["describe", "rayjob", "train"], "").await.contains("python /home/ray/main.py"));
     bench.run(&["delete", "rayjob", "train"], "").await;
+}
+
+/// What a user of KubeRay and Volcano looks at, with our own kind.
+const LOOK: &str = "rayjob,raycluster,pods,podgroups,queues,placements";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_command_shows_jobs_clusters_gangs_queues_and_placements_on_hub_and_members() {
+    if !has_kubectl() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { fleet: Fleet::of_size(1), ray: None, dir: dir.path().to_owned(), port: 0 };
+    let process = FleetProcess::start(settings).await.unwrap();
+    let kubeconfig = process.kubeconfig.clone();
+    // The scheduler makes the default queue of a member.
+    let made = kubectl(
+        &kubeconfig,
+        dir.path(),
+        &["--context", "eu", "wait", "queue/default", "--for=create", "--timeout=60s"],
+        "",
+    );
+    let made = made.await;
+    assert!(made.ok, "{}", made.err);
+    for context in ["hub", "eu"] {
+        let applied = kubectl(&kubeconfig, dir.path(), &["--context", context, "apply", "-f", "-"], RAY_JOB).await;
+        assert!(applied.ok, "{}", applied.err);
+        let shown = kubectl(&kubeconfig, dir.path(), &["--context", context, "get", LOOK], "").await;
+        assert!(shown.ok && shown.err.is_empty(), "{context}: {}", shown.err);
+        assert!(shown.out.contains("rayjob.ray.io/train"), "{context}: {}", shown.out);
+        assert_eq!(shown.out.contains("queue.scheduling.volcano.sh/default"), context == "eu", "{}", shown.out);
+    }
+    process.stop().await;
 }

@@ -232,16 +232,18 @@ impl Fleet {
         Ok(())
     }
 
-    /// What is created on the hub before anything runs, in order.
+    /// What is created on the hub before anything runs, in order. Volcano's kinds too, of which a hub has none: one and
+    /// the same kubectl command is right on hub and members.
     pub fn hub_set_up(&self) -> Vec<Request> {
-        let mut out: Vec<Request> = crds::hub().iter().map(definition).collect();
+        let mut out: Vec<Request> = crds::hub().iter().chain(&crds::volcano()).map(definition).collect();
         out.extend(self.priorities());
         out
     }
 
-    /// What is created on a member before anything runs, in order. Its nodes come with its kubelets.
+    /// What is created on a member before anything runs, in order. Its nodes come with its kubelets. For the same reason
+    /// the fleet's kinds too, of which a member has none.
     pub fn member_set_up(&self, member: &Member) -> Vec<Request> {
-        let mut out: Vec<Request> = crds::member().iter().chain(&crds::volcano()).map(definition).collect();
+        let mut out: Vec<Request> = crds::hub().iter().chain(&crds::volcano()).map(definition).collect();
         out.extend(self.priorities());
         let queues = Resource::of(Kind::Queue).collection("");
         out.extend(member.queues.iter().map(|queue| post(queues.as_str(), &queue.object())));
