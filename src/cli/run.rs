@@ -117,14 +117,21 @@ pub(crate) async fn serve(settings: Settings, listen: SocketAddr, stop: impl Fut
     tracing::info!(address = %port.address, seat = settings.seat, "serving health, metrics and diagnostics");
     let (controller, questions) = Controller::new(settings);
     let (done, ended) = tokio::sync::oneshot::channel::<()>();
-    let served = tokio::spawn(port.serve(questions, metrics, async move {
+    let mut served = tokio::spawn(port.serve(questions, metrics, async move {
         // Both an answer and its absence mean the end.
         let _done = ended.await;
     }));
-    let result = controller.run(stop).await;
+    let result = tokio::select! {
+        result = controller.run(stop) => result,
+        ended = &mut served => {
+            let why = ended.map_err(anyhow::Error::from).and_then(|served| served.map_err(Into::into)).err();
+            return Err(why.unwrap_or_else(|| anyhow!("it ended by itself")).context("the port of health and metrics"));
+        }
+    };
     drop(done);
-    // A scrape that hangs does not hold the end back.
-    let _late = tokio::time::timeout(std::time::Duration::from_secs(1), served).await;
+    if tokio::time::timeout(std::time::Duration::from_secs(1), served).await.is_err() {
+        tracing::debug!("a scrape hangs; it does not hold the end back");
+    }
     result.map_err(Into::into)
 }
 

@@ -169,7 +169,9 @@ impl Controller {
                 }
                 beat = beats.recv() => match beat {
                     Some(Beat::Exit(why)) => return Err(RunError::Exit(why)),
-                    Some(Beat::Left) | None => break,
+                    Some(Beat::Left) => break,
+                    // Its thread has panicked: what it keeps alive is given up, and nothing else may go on.
+                    None => return Err(RunError::Exit("the heartbeat has broken; the log says where".to_owned())),
                     Some(beat) => hands.beat(&mut engine, beat),
                 },
                 _ = tick.tick() => {

@@ -300,7 +300,10 @@ impl Demo {
                 // It failed already: what can be had is kept.
                 let Ok(Some(list)) = self.view.get(cluster, path).await else { continue };
                 let kind = path.rsplit('/').next().unwrap_or_default();
-                let _kept = std::fs::write(self.args.dir.join(format!("{cluster}-{kind}.json")), format!("{list:#}"));
+                let path = self.args.dir.join(format!("{cluster}-{kind}.json"));
+                if let Err(error) = std::fs::write(&path, format!("{list:#}")) {
+                    tracing::warn!(path = %path.display(), %error, "what failed could not be kept");
+                }
             }
         }
     }

@@ -77,7 +77,7 @@ async fn run_once(task: &PodTask, plan: &ContainerPlan) -> Option<i32> {
             return Some(NOT_STARTED);
         }
     };
-    let watched = slot.map(|slot| tokio::spawn(hold_until_up(slot, agent_port(task))));
+    let watched = slot.map(|slot| tokio::spawn(hold_until_up(slot, task.place.2.clone(), agent_port(task))));
     let code = follow(task, plan, started).await;
     if let Some(watched) = watched {
         watched.abort();
@@ -93,8 +93,11 @@ async fn may_start(task: &PodTask, plan: &ContainerPlan) -> Option<OwnedSemaphor
                 sleep(Duration::from_millis(250)).await;
             }
         };
-        // It looks for itself then, and says in its log what it misses.
-        let _ = timeout(LONGEST_START, answers).await;
+        if timeout(LONGEST_START, answers).await.is_err() {
+            // It looks for itself then, and says in its log what it misses.
+            let (pod, container) = (&task.place.2, &plan.name);
+            tracing::info!(%pod, %container, %name, "starts although what it waits for does not answer");
+        }
     }
     if !plan.ray_node {
         return None;
@@ -115,13 +118,15 @@ fn agent_port(task: &PodTask) -> Option<u16> {
 }
 
 /// A Ray node's agent is the last of its processes to listen; what comes then costs little.
-async fn hold_until_up(slot: OwnedSemaphorePermit, agent: Option<u16>) {
+async fn hold_until_up(slot: OwnedSemaphorePermit, pod: String, agent: Option<u16>) {
     let up = async {
         while !accepts(agent.map(|port| format!("127.0.0.1:{port}"))).await {
             sleep(Duration::from_millis(250)).await;
         }
     };
-    let _ = timeout(LONGEST_START, up).await;
+    if timeout(LONGEST_START, up).await.is_err() {
+        tracing::warn!(%pod, "the Ray node is not up after {LONGEST_START:?}: others start beside it");
+    }
     drop(slot);
 }
 
@@ -171,8 +176,8 @@ async fn follow(task: &PodTask, plan: &ContainerPlan, started: Started) -> i32 {
     let (mut grace, mut deadline) = (None::<Duration>, None::<Instant>);
     let ended = loop {
         tokio::select! {
-            line = reports.next_line() => match line.ok().flatten().and_then(|l| serde_json::from_str(&l).ok()) {
-                Some(Report::Started { .. }) => {
+            report = next_report(&mut reports) => match report {
+                Ok(Some(Report::Started { .. })) => {
                     task.tell(Change::Running { container: plan.name.clone(), container_id: id.clone() });
                     if plan.init {
                         // Ready is what an init container is when it has ended; it has no probes.
@@ -181,9 +186,11 @@ async fn follow(task: &PodTask, plan: &ContainerPlan, started: Started) -> i32 {
                     let asking = ask_all(plan.clone(), order.clone(), task.shared.settings.runner.clone(), verdicts.clone());
                     probes.push(tokio::spawn(asking));
                 }
-                Some(Report::Ended { code, failure, .. }) => break (code, failure),
+                Ok(Some(Report::Ended { code, failure, .. })) => break (code, failure),
                 // Killed from outside: what the container's main process was told then is to die with it.
-                None => break (137, Some("the container's parent process was killed".to_owned())),
+                Ok(None) => break (137, Some("the container's parent process was killed".to_owned())),
+                // Nothing is known of it any more. The end of its input, below, is the order to kill.
+                Err(why) => break (137, Some(why)),
             },
             Some(verdict) = said.recv() => match verdict {
                 Verdict::Started => task.tell(Change::Started { container: plan.name.clone() }),
@@ -231,10 +238,21 @@ async fn other_grace(stop: &mut watch::Receiver<Option<Duration>>, known: Option
     }
 }
 
-/// A runner that has ended hears nothing; its report says the rest.
+/// The runner's next report; none when it has ended.
+async fn next_report(reports: &mut Lines<BufReader<ChildStdout>>) -> Result<Option<Report>, String> {
+    let what = "the reports of the container's parent process cannot be read";
+    let Some(line) = reports.next_line().await.map_err(|e| format!("{what}: {e}"))? else { return Ok(None) };
+    serde_json::from_str(&line).map(Some).map_err(|e| format!("{what}: {e}"))
+}
+
+/// A runner that has ended hears nothing; its report says the rest. One that lives and cannot hear is not left alone: the
+/// end of its input is the order to kill.
 async fn say(input: &mut Option<ChildStdin>, line: &str) {
-    if let Some(pipe) = input {
-        let _ = pipe.write_all(format!("{line}\n").as_bytes()).await;
+    if let Some(pipe) = input
+        && let Err(e) = pipe.write_all(format!("{line}\n").as_bytes()).await
+    {
+        tracing::debug!(error = %e, "the parent process of a container hears nothing any more");
+        *input = None;
     }
 }
 
@@ -360,8 +378,8 @@ impl Asker {
         let order = Order { argv: argv.to_vec(), log: "/dev/null".into(), failure, ..self.order.clone() };
         let mut input = Some(input);
         say(&mut input, &serde_json::to_string(&order).expect("an order is plain data")).await;
-        while let Some(line) = reports.next_line().await.map_err(|e| e.to_string())? {
-            if let Ok(Report::Ended { code, failure, .. }) = serde_json::from_str(&line) {
+        while let Some(report) = next_report(&mut reports).await? {
+            if let Report::Ended { code, failure, .. } = report {
                 drop(input);
                 child.wait().await.map_err(|e| e.to_string())?;
                 let why = failure.unwrap_or_else(|| format!("command exited with {code}"));
