@@ -1,7 +1,7 @@
 //! `rayfleet sandbox`: a whole fleet in one process, until it is asked to end.
 //! Must not know how its parts work.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -59,17 +59,24 @@ pub(crate) async fn run(args: SandboxArgs) -> Result<End> {
     let ray = (args.ray != "none").then(|| PathBuf::from(&args.ray));
     let members = fleet.members.len();
     let settings = Settings { fleet, ray, dir: args.dir.clone(), port: args.port };
-    let process = FleetProcess::start(settings).await?;
+    let mut process = FleetProcess::start(settings).await?;
     output::print(&first_lines(&process, members, !args.no_controller))?;
-    let ended = if args.no_controller {
-        run::asked_to_end(args.end_with_input).await;
-        Ok(())
-    } else {
-        controller(&process, run::asked_to_end(args.end_with_input)).await
-    };
-    // Pods end with the sandbox, also when the controller failed.
+    let (stop, kubeconfig) = (run::asked_to_end(args.end_with_input), process.kubeconfig.clone());
+    let ended = process
+        .while_whole(async {
+            if args.no_controller {
+                stop.await;
+                Ok(())
+            } else {
+                // As large as all that it waits for.
+                Box::pin(controller(&kubeconfig, stop)).await
+            }
+        })
+        .await;
+    // Pods end with the sandbox, also when the controller failed or a part has broken.
     process.stop().await;
-    ended.map(|()| End::Done)
+    ended??;
+    Ok(End::Done)
 }
 
 fn fleet(members: &str) -> Result<Fleet> {
@@ -83,8 +90,8 @@ fn fleet(members: &str) -> Result<Fleet> {
 }
 
 /// A controller of this sandbox, in this process.
-async fn controller(process: &FleetProcess, stop: impl Future<Output = ()>) -> Result<()> {
-    let hub = hub_config(Some(&process.kubeconfig), Some("hub")).await?;
+async fn controller(kubeconfig: &Path, stop: impl Future<Output = ()>) -> Result<()> {
+    let hub = hub_config(Some(kubeconfig), Some("hub")).await?;
     let options = RunOptions {
         seat: Some("sandbox".into()),
         profile: Speed::Fast,

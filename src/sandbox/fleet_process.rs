@@ -1,21 +1,25 @@
 //! A running sandbox: the API servers of a fleet on their ports, the cores around them, and real pods where Ray is there.
 //! Puts parts together. Must not know how an API server, a scheduler or a pod works.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 
 use super::apiserver::{ApiServer, Options};
 use super::http::{
     Access, Backends, KubeconfigEntry, ListenError, Listening, Logs, SharedServer, kubeconfig_text, listen, wall_clock,
     write_kubeconfig,
 };
+use super::panics;
 use super::ray::Isolation;
 use super::ray::behind::ClusterPods;
 use super::ray::nodes::{OpenError, RealPods, Settings as RaySettings};
@@ -78,6 +82,14 @@ pub enum StartError {
     TooMany(usize),
 }
 
+/// A part of the sandbox has panicked. What is left of it would look alive and do nothing.
+#[derive(Debug, Error)]
+#[error("{part} has broken: {words}")]
+pub struct Broken {
+    part: String,
+    words: String,
+}
+
 /// One API server of the sandbox.
 #[derive(Debug)]
 pub struct Server {
@@ -98,6 +110,8 @@ pub struct FleetProcess {
     pub isolation: Option<Isolation>,
     pods: Option<RealPods>,
     tasks: JoinSet<()>,
+    /// What each of them is, for a person.
+    names: BTreeMap<task::Id, String>,
 }
 
 impl std::fmt::Debug for FleetProcess {
@@ -150,30 +164,77 @@ impl FleetProcess {
         }
         let kubeconfig = settings.dir.join("kubeconfig");
         write_kubeconfig(&kubeconfig, &entries).map_err(files(&kubeconfig))?;
-        let mut tasks = JoinSet::new();
+        let isolation = pods.as_ref().map(|pods| pods.isolation().clone());
+        let (tasks, names) = (JoinSet::new(), BTreeMap::new());
+        let mut process = Self { servers, kubeconfig, isolation, pods: pods.clone(), tasks, names };
         if let Some(told) = told {
             let arounds = clusters.iter().map(|c| (c.name.clone(), c.around.clone())).collect();
-            tasks.spawn(pass_on(told, arounds));
+            process.spawn("the news of pods".to_owned(), pass_on(told, arounds));
         }
         for cluster in clusters {
-            tasks.spawn(run_around(cluster, pods.clone()));
+            process.spawn(format!("the surroundings of {}", cluster.name), run_around(cluster, pods.clone()));
         }
-        let isolation = pods.as_ref().map(|pods| pods.isolation().clone());
-        Ok(Self { servers, kubeconfig, isolation, pods, tasks })
+        Ok(process)
+    }
+
+    fn spawn(&mut self, name: String, part: impl Future<Output = ()> + Send + 'static) {
+        let id = self.tasks.spawn(part).id();
+        self.names.insert(id, name);
+    }
+
+    /// Goes on with `work` as long as every part of the sandbox lives.
+    pub async fn while_whole<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Broken> {
+        let Self { servers, pods, tasks, names, .. } = self;
+        let mut ends: JoinsAny<'_> = Vec::new();
+        for server in servers {
+            let name = format!("the API server of {}", server.name);
+            ends.push(Box::pin(async move { Broken { part: name, words: server.listening.broken().await } }));
+        }
+        if let Some(pods) = pods {
+            ends.push(Box::pin(async move { Broken { part: "a pod".to_owned(), words: pods.broken().await } }));
+        }
+        ends.push(Box::pin(async move {
+            let Some(ended) = tasks.join_next_with_id().await else { return std::future::pending().await };
+            let (id, words) = match ended {
+                Ok((id, ())) => (id, None),
+                Err(error) => (error.id(), panics::words(error)),
+            };
+            let part = names.get(&id).cloned().unwrap_or_default();
+            Broken { part, words: words.unwrap_or_else(|| "it ended".to_owned()) }
+        }));
+        tokio::select! {
+            done = work => Ok(done),
+            broken = first(ends) => Err(broken),
+        }
     }
 
     /// Ends schedulers and kubelets, then pods, then servers.
     pub async fn stop(mut self) {
         // First whoever would start again what ends.
         self.tasks.shutdown().await;
-        if let Some(pods) = &self.pods {
-            // Dropping them kills what is left.
-            let _late = tokio::time::timeout(GRACE * 2, pods.shutdown(GRACE)).await;
+        if let Some(pods) = &self.pods
+            && tokio::time::timeout(GRACE * 2, pods.shutdown(GRACE)).await.is_err()
+        {
+            tracing::warn!("not all pods ended in time: what is left is killed");
         }
         for server in self.servers {
             server.listening.stop().await;
         }
     }
+}
+
+/// Futures of which the first that is done counts.
+type JoinsAny<'a> = Vec<Pin<Box<dyn Future<Output = Broken> + Send + 'a>>>;
+
+async fn first(mut ends: JoinsAny<'_>) -> Broken {
+    std::future::poll_fn(|cx| {
+        let done = ends.iter_mut().find_map(|end| match end.as_mut().poll(cx) {
+            Poll::Ready(broken) => Some(broken),
+            Poll::Pending => None,
+        });
+        done.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 fn make_clusters(fleet: &Fleet, real: bool) -> Result<Vec<Cluster>, StartError> {
@@ -293,5 +354,58 @@ fn passers(cluster: &Cluster, pods: Option<&RealPods>) -> (Arc<dyn Backends>, Ar
             (real.clone(), real)
         }
         None => (Arc::new(cluster.around.clone()), Arc::new(cluster.around.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::http::Nothing;
+
+    async fn start(dir: &Path) -> FleetProcess {
+        let settings = Settings { fleet: Fleet::of_size(1), ray: None, dir: dir.to_owned(), port: 0 };
+        FleetProcess::start(settings).await.unwrap()
+    }
+
+    const LIMIT: Duration = Duration::from_mins(1);
+
+    #[tokio::test]
+    async fn a_sandbox_with_a_dead_part_does_not_go_on_and_says_which() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = start(dir.path()).await;
+        process.spawn("the surroundings of mars".to_owned(), async { panic!("no air") });
+        let work = process.while_whole(std::future::pending::<()>());
+        let broken = tokio::time::timeout(LIMIT, work).await.unwrap().unwrap_err();
+        assert_eq!(broken.to_string(), "the surroundings of mars has broken: no air");
+        process.stop().await;
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_panics_over_a_request_ends_the_sandbox() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = start(dir.path()).await;
+        let clock = Arc::new(|| panic!("fell over a request"));
+        let server = SharedServer::new(ApiServer::new(Options::default()), clock);
+        let (backends, logs) = (Arc::new(Nothing), Arc::new(Nothing));
+        let listening = listen(0, server, Access::token("t"), backends, logs).await.unwrap();
+        let address = listening.address();
+        process.servers.push(Server { name: "mars".into(), url: listening.url(), listening });
+        let ask = async {
+            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let request = b"GET /api/v1/pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\n\r\n";
+            tokio::io::AsyncWriteExt::write_all(&mut stream, request).await.unwrap();
+            std::future::pending::<()>().await;
+        };
+        let broken = tokio::time::timeout(LIMIT, process.while_whole(ask)).await.unwrap().unwrap_err();
+        assert_eq!(broken.to_string(), "the API server of mars has broken: fell over a request");
+        process.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_whole_sandbox_goes_on_until_its_work_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = start(dir.path()).await;
+        assert_eq!(process.while_whole(async { 7 }).await.unwrap(), 7);
+        process.stop().await;
     }
 }

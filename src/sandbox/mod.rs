@@ -4,5 +4,6 @@
 pub mod apiserver;
 pub mod fleet_process;
 pub mod http;
+mod panics;
 pub mod ray;
 pub mod world;

@@ -9,12 +9,13 @@ use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use super::access::Access;
 use super::passing::{Backends, Logs};
 use super::service::ApiService;
 use super::shared::SharedServer;
+use crate::sandbox::panics;
 
 /// Why a server does not listen.
 #[derive(Debug, Error)]
@@ -35,6 +36,15 @@ pub struct Listening {
     task: Option<JoinHandle<()>>,
 }
 
+/// Goes on with the panic of one of a server's tasks: what it left of the server is not served.
+fn not_broken(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
+    }
+}
+
 impl Listening {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
@@ -46,12 +56,21 @@ impl Listening {
         format!("http://{}", self.address)
     }
 
+    /// Waits until the server ends by itself, which only a panic does: its words.
+    pub async fn broken(&mut self) -> String {
+        let Some(task) = &mut self.task else { return std::future::pending().await };
+        let ended = task.await;
+        self.task = None;
+        ended.err().and_then(panics::words).unwrap_or_else(|| "it ended".to_owned())
+    }
+
     /// Ends all connections, open watches too, and waits until nothing of the server runs any more.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        if let Some(task) = self.task.take() {
-            // The task only ends by itself: an error would be its panic, which the runtime has reported already.
-            drop(task.await);
+        if let Some(task) = self.task.take()
+            && let Some(words) = task.await.err().and_then(panics::words)
+        {
+            tracing::error!(address = %self.address, %words, "the server panicked before it was stopped");
         }
     }
 }
@@ -95,7 +114,7 @@ async fn accept(
     loop {
         tokio::select! {
             () = told(&mut stopped) => break,
-            Some(_) = tasks.join_next() => {}
+            Some(ended) = tasks.join_next() => not_broken(ended),
             connection = listener.accept() => match connection {
                 Ok((stream, _)) => drop(tasks.spawn(serve(stream, service.clone()))),
                 Err(e) => {

@@ -22,6 +22,7 @@ use super::run_dir::RunDir;
 use super::{Isolation, container, strings, text};
 use crate::api::{Kind, Time, Uid};
 use crate::sandbox::apiserver::LogCall;
+use crate::sandbox::panics;
 use crate::sandbox::world::container::{Change, Order, PodEvent};
 
 /// How real pods are run.
@@ -97,6 +98,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// See [`Settings::starts_at_once`].
     pub(super) starting: Arc<Semaphore>,
+    /// Words of the first panic in a pod's task.
+    broken: watch::Sender<Option<String>>,
 }
 
 struct State {
@@ -164,13 +167,21 @@ impl RealPods {
             number: 0,
         };
         let starting = Arc::new(Semaphore::new(settings.starts_at_once));
-        let shared = Shared { settings, machine, run, events, state: Mutex::new(state), starting };
+        let (broken, _) = watch::channel(None);
+        let shared = Shared { settings, machine, run, events, state: Mutex::new(state), starting, broken };
         Ok((Self { shared: Arc::new(shared) }, receiver))
     }
 
     /// Whether volumes can be mounted here; for the sandbox's first lines.
     pub fn isolation(&self) -> &Isolation {
         &self.shared.machine.isolation
+    }
+
+    /// Waits until the task of a pod has panicked: its words. What it was to tell, nobody will.
+    pub async fn broken(&self) -> String {
+        let mut broken = self.shared.broken.subscribe();
+        // The sender is ours: it does not go away while we wait.
+        broken.wait_for(Option::is_some).await.map(|words| words.clone().unwrap_or_default()).unwrap_or_default()
     }
 
     /// Carries out what the kubelet of a cluster orders. `find` gives a ConfigMap or Secret by kind, namespace and name; a
@@ -239,7 +250,12 @@ impl RealPods {
             Ok(plans) => plans,
             Err(refusal) => {
                 state.pool.give_back(&ports);
-                drop(std::fs::remove_dir_all(&dir));
+                // Before anything was written there is none.
+                if let Err(e) = std::fs::remove_dir_all(&dir)
+                    && e.kind() != std::io::ErrorKind::NotFound
+                {
+                    tracing::warn!(path = %dir.display(), error = %e, "the files of a refused pod could not be removed");
+                }
                 return Err(refusal);
             }
         };
@@ -270,7 +286,13 @@ impl RealPods {
         self.shared.write_names(&mut state, &place.0);
         drop(state);
         let task = PodTask { shared: Arc::clone(&self.shared), place, uid, node, ports, dir, stop: stopped };
-        tokio::spawn(run_pod(task, plans, waiting));
+        let shared = Arc::clone(&self.shared);
+        let pod = tokio::spawn(run_pod(task, plans, waiting));
+        tokio::spawn(async move {
+            if let Some(words) = pod.await.err().and_then(panics::words) {
+                shared.broken.send_replace(Some(words));
+            }
+        });
         Ok(())
     }
 
@@ -491,6 +513,7 @@ async fn run_pod(
         for container in containers {
             if let Err(e) = container.await {
                 tracing::error!(pod = %task.place.2, error = %e, "the task of a container failed");
+                task.shared.broken.send_replace(panics::words(e));
             }
         }
     }
