@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Action, Note, Plan, Precondition, Propagation, Seen, Why};
 use crate::api::fleet::PlacementSpec;
+use crate::api::ray::Object;
 use crate::api::{Cluster, Id, Kind, MemberName, Time, names};
 use crate::row::{Facts, Row, Tables};
 
@@ -29,6 +32,8 @@ pub(super) struct Pass<'a> {
     pub(super) member: &'a MemberName,
     /// Now.
     pub(super) now: Time,
+    /// Of a mirror: the queue that its pods are in.
+    queue: Option<String>,
     /// The plan.
     pub(super) plan: Plan,
 }
@@ -38,7 +43,47 @@ impl<'a> Pass<'a> {
     pub(super) fn begin(seen: &Seen<'a>, id: &Id, now: Time) -> Option<Self> {
         let member = seen.member?;
         let row = member.tables.get(id)?;
-        Some(Self { row, tables: member.tables, member: member.name, now, plan: Plan::default() })
+        let is_mirror = !row.annotation(names::ROOT).is_empty();
+        let queue = is_mirror.then(|| queue_of_mirror(seen, row)).flatten();
+        Some(Self { row, tables: member.tables, member: member.name, now, queue, plan: Plan::default() })
+    }
+
+    /// The object's body, and the object typed; a mirror's has its queue among the labels. `None`: it cannot be read, which
+    /// is said.
+    pub(super) fn read<S, T>(&mut self) -> Option<(Value, Object<S, T>)>
+    where
+        S: DeserializeOwned + Default,
+        T: DeserializeOwned,
+    {
+        let text = self.row.body.as_deref().unwrap_or("null");
+        let typed = serde_json::from_str(text).and_then(|body: Value| {
+            let object = Object::<S, T>::deserialize(&body)?;
+            Ok((body, object))
+        });
+        match typed {
+            Ok((body, mut object)) => {
+                if let Some(queue) = &self.queue {
+                    object.metadata.labels.get_or_insert_default().insert(names::QUEUE_LABEL.into(), queue.clone());
+                }
+                Some((body, object))
+            }
+            Err(error) => {
+                let kind = self.row.id.kind.name();
+                let text = format!("the {kind} cannot be read: {error}");
+                self.note(true, &format!("Invalid{kind}Spec"), "Validate", text.clone());
+                self.waits_for(text);
+                None
+            }
+        }
+    }
+
+    /// Goes on where `managedBy` names us or nobody. An empty value counts as somebody else's, as in KubeRay.
+    pub(super) fn if_ours(&mut self, managed_by: Option<&str>) -> Flow {
+        if managed_by.is_none_or(|who| names::MANAGED_BY_US.contains(&who)) {
+            return Flow::Next;
+        }
+        self.waits_for("managedBy names another controller");
+        Flow::Stop
     }
 
     /// Whether the object is the mirror of a root object on the hub.
@@ -132,11 +177,6 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Whether `managedBy` leaves the object to us. An empty value counts as somebody else's, as in KubeRay.
-pub(super) fn is_ours(managed_by: Option<&str>) -> bool {
-    managed_by.is_none_or(|who| names::MANAGED_BY_US.contains(&who))
-}
-
 /// The decision about the root object of this kind and name, if there is one.
 pub(super) fn placement_spec<'a>(seen: &Seen<'a>, kind: Kind, row: &Row) -> Option<&'a PlacementSpec> {
     let name = super::placement_name(kind.name(), &row.id.name);
@@ -148,10 +188,10 @@ pub(super) fn placement_spec<'a>(seen: &Seen<'a>, kind: Kind, row: &Row) -> Opti
 }
 
 /// The queue that a mirror's pods are in: its label, else the one that the decision was made for.
-pub(super) fn queue_of_mirror(seen: &Seen<'_>, kind: Kind, row: &Row) -> Option<String> {
+fn queue_of_mirror(seen: &Seen<'_>, row: &Row) -> Option<String> {
     let label = row.label(names::QUEUE_LABEL);
     if !label.is_empty() {
         return Some(label.to_owned());
     }
-    placement_spec(seen, kind, row).map(|spec| spec.queue.clone()).filter(|queue| !queue.is_empty())
+    placement_spec(seen, row.id.kind, row).map(|spec| spec.queue.clone()).filter(|queue| !queue.is_empty())
 }

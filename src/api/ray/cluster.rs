@@ -5,31 +5,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ObjectMeta, Other, PodTemplate, Texts};
+use super::{Object, Other, PodTemplate, Texts};
 
 /// A RayCluster.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RayCluster {
-    /// `ray.io/v1`.
-    #[serde(default)]
-    pub api_version: String,
-    /// `RayCluster`.
-    #[serde(default)]
-    pub kind: String,
-    /// Metadata.
-    #[serde(default)]
-    pub metadata: ObjectMeta,
-    /// What the user wants.
-    #[serde(default)]
-    pub spec: RayClusterSpec,
-    /// What was found.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<RayClusterStatus>,
-    /// The rest.
-    #[serde(flatten)]
-    pub other: Other,
-}
+pub type RayCluster = Object<RayClusterSpec, RayClusterStatus>;
 
 /// What a RayCluster should be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -6,31 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
 use super::cluster::managed_by_rules;
-use super::{ObjectMeta, Other, PodTemplate, RayClusterSpec, RayClusterStatus, Texts};
+use super::{Object, Other, PodTemplate, RayClusterSpec, RayClusterStatus, Texts};
 
 /// A RayJob.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RayJob {
-    /// `ray.io/v1`.
-    #[serde(default)]
-    pub api_version: String,
-    /// `RayJob`.
-    #[serde(default)]
-    pub kind: String,
-    /// Metadata.
-    #[serde(default)]
-    pub metadata: ObjectMeta,
-    /// What the user wants.
-    #[serde(default)]
-    pub spec: RayJobSpec,
-    /// How far it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<RayJobStatus>,
-    /// The rest.
-    #[serde(flatten)]
-    pub other: Other,
-}
+pub type RayJob = Object<RayJobSpec, RayJobStatus>;
 
 /// What a RayJob should do (specs/rayjob.md 1.1).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

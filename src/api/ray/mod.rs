@@ -6,6 +6,7 @@
 pub mod cluster;
 pub mod job;
 pub mod meta;
+mod object;
 mod template;
 
 pub use cluster::{
@@ -17,6 +18,7 @@ pub use job::{
     SubmitterConfig,
 };
 pub use meta::{ObjectMeta, OwnerReference};
+pub use object::Object;
 pub use template::{Container, PodTemplate};
 
 use std::collections::BTreeMap;

@@ -7,12 +7,11 @@ mod status;
 pub(in crate::plan) use pods::{ensure_pod_group, resize};
 pub(in crate::plan) use status::differs;
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::pass::{Flow, Pass, is_ours, queue_of_mirror};
+use super::pass::{Flow, Pass};
 use super::{Flags, Plan, Seen, build, validate};
-use crate::api::names::{QUEUE_LABEL, RAY_CLUSTER_LABEL, RAY_NODE_TYPE_LABEL};
+use crate::api::names::{RAY_CLUSTER_LABEL, RAY_NODE_TYPE_LABEL};
 use crate::api::ray::RayCluster;
 use crate::api::{Id, Kind, Time};
 use crate::row::{Facts, PodFacts, Row};
@@ -22,11 +21,8 @@ use crate::row::{Facts, PodFacts, Row};
 /// A step may end the pass; what depends on the result of an action waits for the next pass, which starts when the write
 /// has come back through the watch.
 pub fn plan(seen: &Seen<'_>, id: &Id, now: Time) -> Plan {
-    const STEPS: &[Step] = &[managed_by, deletion, validation, head_service, pods::step, status::step];
+    const STEPS: &[Step] = &[read, managed_by, deletion, validation, head_service, pods::step, status::step];
     let Some(mut draft) = Draft::begin(seen, id, now) else { return Plan::default() };
-    if draft.read() == Flow::Stop {
-        return draft.pass.finish();
-    }
     for step in STEPS {
         if step(&mut draft) == Flow::Stop {
             break;
@@ -45,7 +41,6 @@ struct Draft<'a> {
     body: Value,
     /// The object, typed; a mirror's has the queue among its labels.
     cluster: RayCluster,
-    queue: Option<String>,
     /// Its pods, by name; those that are going too.
     pods: Vec<Pod<'a>>,
     /// A step met something that KubeRay counts as an error of the pass.
@@ -62,7 +57,6 @@ struct Pod<'a> {
 impl<'a> Draft<'a> {
     fn begin(seen: &Seen<'a>, id: &Id, now: Time) -> Option<Self> {
         let pass = Pass::begin(seen, id, now)?;
-        let queue = pass.is_mirror().then(|| queue_of_mirror(seen, Kind::RayCluster, pass.row)).flatten();
         let name = &pass.row.id.name;
         let owned = pass.tables.owned_by(&pass.row.uid);
         let pods = owned
@@ -73,32 +67,7 @@ impl<'a> Draft<'a> {
             })
             .collect();
         let flags = seen.flags;
-        Some(Self { pass, flags, body: Value::Null, cluster: RayCluster::default(), queue, pods, failed: false })
-    }
-
-    /// Reads the object's body.
-    fn read(&mut self) -> Flow {
-        let text = self.pass.row.body.as_deref().unwrap_or("null");
-        let typed = serde_json::from_str(text).and_then(|body: Value| {
-            let cluster = RayCluster::deserialize(&body)?;
-            Ok((body, cluster))
-        });
-        match typed {
-            Ok((body, mut cluster)) => {
-                if let Some(queue) = &self.queue {
-                    cluster.metadata.labels.get_or_insert_default().insert(QUEUE_LABEL.into(), queue.clone());
-                }
-                self.body = body;
-                self.cluster = cluster;
-                Flow::Next
-            }
-            Err(error) => {
-                let text = format!("the RayCluster cannot be read: {error}");
-                self.pass.note(true, "InvalidRayClusterSpec", "Validate", text.clone());
-                self.pass.waits_for(text);
-                Flow::Stop
-            }
-        }
+        Some(Self { pass, flags, body: Value::Null, cluster: RayCluster::default(), pods, failed: false })
     }
 
     /// Pods of the head group.
@@ -107,12 +76,15 @@ impl<'a> Draft<'a> {
     }
 }
 
+fn read(draft: &mut Draft<'_>) -> Flow {
+    let Some((body, cluster)) = draft.pass.read() else { return Flow::Stop };
+    draft.body = body;
+    draft.cluster = cluster;
+    Flow::Next
+}
+
 fn managed_by(draft: &mut Draft<'_>) -> Flow {
-    if is_ours(draft.cluster.spec.managed_by.as_deref()) {
-        return Flow::Next;
-    }
-    draft.pass.waits_for("managedBy names another controller");
-    Flow::Stop
+    draft.pass.if_ours(draft.cluster.spec.managed_by.as_deref())
 }
 
 /// Children go by garbage collection.

@@ -8,23 +8,19 @@ mod status;
 
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::pass::{Flow, Pass, is_ours, queue_of_mirror};
+use super::pass::{Flow, Pass};
 use super::{Dashboard, Flags, Plan, Propagation, RayTable, Seen, validate};
-use crate::api::names::{GENERATION, QUEUE_LABEL, RAYJOB_FINALIZER};
-use crate::api::ray::{RayCluster, RayJob, RayJobStatus};
+use crate::api::names::{GENERATION, RAYJOB_FINALIZER};
+use crate::api::ray::{RayCluster, RayJob, RayJobSpec, RayJobStatus};
 use crate::api::{Id, Kind, Time};
 use crate::row::Row;
 
 /// One pass over a RayJob. Total: every view gives a plan, also one that only waits.
 pub fn plan(seen: &Seen<'_>, id: &Id, now: Time) -> Plan {
-    const STEPS: &[Step] = &[managed_by, ending::deletion, validation, state, status::step];
+    const STEPS: &[Step] = &[read, managed_by, ending::deletion, validation, state, status::step];
     let Some(mut draft) = Draft::begin(seen, id, now) else { return Plan::default() };
-    if draft.read() == Flow::Stop {
-        return draft.pass.finish();
-    }
     for step in STEPS {
         if step(&mut draft) == Flow::Stop {
             break;
@@ -44,7 +40,6 @@ struct Draft<'a> {
     body: Value,
     /// The object, typed; a mirror's has the queue among its labels.
     job: RayJob,
-    queue: Option<String>,
     /// Status as stored.
     old: RayJobStatus,
     /// Status as it is to be.
@@ -54,44 +49,15 @@ struct Draft<'a> {
 impl<'a> Draft<'a> {
     fn begin(seen: &Seen<'a>, id: &Id, now: Time) -> Option<Self> {
         let pass = Pass::begin(seen, id, now)?;
-        let queue = pass.is_mirror().then(|| queue_of_mirror(seen, Kind::RayJob, pass.row)).flatten();
         Some(Self {
             pass,
             flags: seen.flags,
             rays: seen.rays,
             body: Value::Null,
             job: RayJob::default(),
-            queue,
             old: RayJobStatus::default(),
             new: RayJobStatus::default(),
         })
-    }
-
-    /// Reads the object's body.
-    fn read(&mut self) -> Flow {
-        let text = self.pass.row.body.as_deref().unwrap_or("null");
-        let typed = serde_json::from_str(text).and_then(|body: Value| {
-            let job = RayJob::deserialize(&body)?;
-            Ok((body, job))
-        });
-        match typed {
-            Ok((body, mut job)) => {
-                if let Some(queue) = &self.queue {
-                    job.metadata.labels.get_or_insert_default().insert(QUEUE_LABEL.into(), queue.clone());
-                }
-                self.old = job.status.clone().unwrap_or_default();
-                self.new = self.old.clone();
-                self.body = body;
-                self.job = job;
-                Flow::Next
-            }
-            Err(error) => {
-                let text = format!("the RayJob cannot be read: {error}");
-                self.pass.note(true, "InvalidRayJobSpec", "Validate", text.clone());
-                self.pass.waits_for(text);
-                Flow::Stop
-            }
-        }
     }
 
     /// The stored state; empty = new.
@@ -153,12 +119,17 @@ fn after(start: Time, seconds: i32) -> Time {
     start + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
+fn read(draft: &mut Draft<'_>) -> Flow {
+    let Some((body, job)) = draft.pass.read::<RayJobSpec, RayJobStatus>() else { return Flow::Stop };
+    draft.old = job.status.clone().unwrap_or_default();
+    draft.new = draft.old.clone();
+    draft.body = body;
+    draft.job = job;
+    Flow::Next
+}
+
 fn managed_by(draft: &mut Draft<'_>) -> Flow {
-    if is_ours(draft.job.spec.managed_by.as_deref()) {
-        return Flow::Next;
-    }
-    draft.pass.waits_for("managedBy names another controller");
-    Flow::Stop
+    draft.pass.if_ours(draft.job.spec.managed_by.as_deref())
 }
 
 /// A refusal is stored as `ValidationFailed`, from any state, and nothing is cleaned up (specs/rayjob.md 2).

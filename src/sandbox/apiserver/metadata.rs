@@ -7,8 +7,8 @@ use super::cause::Cause;
 use super::registry::ResourceType;
 use super::status_reply::{Refused, bad_request};
 
-/// Fields of `ObjectMeta`.
-const FIELDS: &[&str] = &[
+/// Fields of `ObjectMeta`; nothing else survives there, whatever a schema says.
+pub(super) const FIELDS: &[&str] = &[
     "name",
     "generateName",
     "namespace",

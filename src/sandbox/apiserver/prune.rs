@@ -3,26 +3,9 @@
 
 use serde_json::{Map, Value};
 
+use super::metadata::FIELDS;
 use super::schema::Schema;
 
-/// Fields of `ObjectMeta`; nothing else survives there, whatever the schema says.
-const METADATA: &[&str] = &[
-    "name",
-    "generateName",
-    "namespace",
-    "selfLink",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "managedFields",
-];
 /// Fields of an owner reference.
 const OWNER: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
 
@@ -141,7 +124,7 @@ impl Schema {
 fn prune_metadata(value: &mut Value, path: &str, gone: &mut Vec<String>) {
     let at = join(path, "metadata");
     let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    keep_only(metadata, METADATA, &at, gone);
+    keep_only(metadata, FIELDS, &at, gone);
     let owners = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut);
     for (i, owner) in owners.into_iter().flatten().enumerate() {
         if let Some(owner) = owner.as_object_mut() {
