@@ -26,6 +26,11 @@ pub const ROOT_FINALIZER: &str = "rayfleet.io/root";
 pub const PLACEMENT_FINALIZER: &str = "rayfleet.io/placement";
 /// Holds a mirror, also a deleted one: then it is a tombstone (`sharding.md` 1.6).
 pub const TOMBSTONE_FINALIZER: &str = "rayfleet.io/tombstone";
+/// Holds a `MemberCluster` while anything stands on its member.
+pub const MEMBER_FINALIZER: &str = "rayfleet.io/member";
+/// On a `MemberCluster` that is being deleted, with its own name as value: a person's word that the cluster is gone for
+/// good and nothing on it can run any more.
+pub const GONE_FOR_GOOD: &str = "rayfleet.io/gone-for-good";
 /// KubeRay's own finalizer of a RayJob (specs/rayjob.md 15).
 pub const RAYJOB_FINALIZER: &str = "ray.io/rayjob-finalizer";
 

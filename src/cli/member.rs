@@ -185,7 +185,8 @@ fn row(object: &Value, capacities: &[Value], now: Time) -> [String; 9] {
     let member: MemberCluster = serde_json::from_value(object.clone()).unwrap_or_default();
     let condition = |kind: &str| member.status.conditions.iter().find(|c| c.r#type == kind);
     let status = |kind: &str| condition(kind).map_or_else(|| "-".to_owned(), |c| c.status.clone());
-    let bad = member.status.conditions.iter().find(|c| c.status != "True" && !c.message.is_empty());
+    let bad = condition("RemovalBlocked")
+        .or_else(|| member.status.conditions.iter().find(|c| c.status != "True" && !c.message.is_empty()));
     let capacity = capacities.iter().find(|c| c["metadata"]["name"] == name);
     let capacity: Option<MemberCapacity> = capacity.and_then(|c| serde_json::from_value(c.clone()).ok());
     let created = object["metadata"]["creationTimestamp"].as_str().and_then(Time::parse);
@@ -216,8 +217,12 @@ mod tests {
             ] },
         });
         let capacity = json!({ "metadata": { "name": "eu" }, "spec": { "queues": { "ml": {}, "research": {} } } });
-        let got = row(&member, &[capacity], Time(300_000));
+        let got = row(&member, std::slice::from_ref(&capacity), Time(300_000));
         assert_eq!(got, ["eu", "False", "False", "-", "3", "2", "4", "5m", "no answer since 40 s"].map(str::to_owned));
+        let mut removed = member;
+        let blocked = json!({ "type": "RemovalBlocked", "status": "True", "message": "1 still on it" });
+        removed["status"]["conditions"].as_array_mut().unwrap().push(blocked);
+        assert_eq!(row(&removed, &[capacity], Time(300_000))[8], "1 still on it");
     }
 
     #[test]

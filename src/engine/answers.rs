@@ -172,6 +172,10 @@ impl Engine {
         self.inflight.read_back_at(at, ticket, flight);
     }
 
+    fn is_given_up(&self, cluster: &Cluster) -> bool {
+        matches!(cluster, Cluster::Member(member) if self.world.is_given_up(member))
+    }
+
     /// The generation is clean no more (`sharding.md` 1.10, 1.11): something sent to the member may yet happen there.
     pub(super) fn left_unknown(&mut self, flight: &Flight) {
         if let Some((root, _, generation)) = &flight.root {
@@ -223,6 +227,10 @@ impl Engine {
                     Err(error) => Fetched { begun, body: None, error: Some(error) },
                 };
                 self.fetched.insert((cluster.clone(), id.clone()), fetched);
+                self.finish(ticket, &flight, now, out);
+            }
+            // Nobody can tell any more, and nothing can come of it.
+            (Purpose::ReadBack(action), Err(_)) if self.is_given_up(&action.cluster()) => {
                 self.finish(ticket, &flight, now, out);
             }
             (Purpose::ReadBack(_), Err(why)) => {

@@ -157,7 +157,8 @@ impl Engine {
     /// Watches a member exactly while it can be talked to and a unit of it is ours.
     fn update_watch(&mut self, member: &MemberName, now: Time, out: &mut Vec<Effect>) {
         let cluster = Cluster::Member(member.clone());
-        let wanted = self.presence.get(&cluster) == Some(&Presence::Added) && self.units.holds_of(member);
+        let there = self.presence.get(&cluster) == Some(&Presence::Added) && !self.world.is_given_up(member);
+        let wanted = there && self.units.holds_of(member);
         if wanted == self.watching.contains_key(&cluster) {
             return;
         }
@@ -217,6 +218,10 @@ impl Engine {
             };
             holding.hub_passed = true;
             wake.insert(member_key(&member));
+            if self.world.is_given_up(&member) {
+                wake.extend(self.world.keys_on(&member).cloned());
+                continue;
+            }
             let Some(tables) = self.world.members.get(&member) else { continue };
             let cluster = Cluster::Member(member.clone());
             if listed_since(tables, MEMBER_KINDS) < Some(holding.member_since) {
@@ -281,7 +286,7 @@ impl Engine {
         for (before, after) in &touched {
             self.world.wakes(cluster, before.as_ref(), after.as_ref(), &mut keys);
             if *cluster == Cluster::Hub {
-                self.hub_row(before.as_ref(), after.as_ref(), out);
+                self.hub_row(before.as_ref(), after.as_ref(), now, out);
             }
         }
         if let Cluster::Member(member) = cluster
@@ -324,7 +329,7 @@ impl Engine {
     }
 
     /// What a row of the hub means besides waking keys.
-    fn hub_row(&mut self, before: Option<&Row>, after: Option<&Row>, out: &mut Vec<Effect>) {
+    fn hub_row(&mut self, before: Option<&Row>, after: Option<&Row>, now: Time, out: &mut Vec<Effect>) {
         let Some(row) = after.or(before) else { return };
         match row.id.kind {
             Kind::MemberCluster => {
@@ -338,8 +343,9 @@ impl Engine {
                         Some(spec) => self.specs.insert(name.clone(), spec.clone()),
                         None => self.specs.remove(&name),
                     };
-                    out.push(Effect::Member(name, spec.map(Box::new)));
+                    out.push(Effect::Member(name.clone(), spec.map(Box::new)));
                 }
+                self.update_watch(&name, now, out);
                 self.update_units(out);
             }
             Kind::Placement => {
@@ -350,14 +356,21 @@ impl Engine {
                 if self.memos.get(&root).is_some_and(|memo| !same(memo)) {
                     self.memos.remove(&root);
                 }
+                let members =
+                    [before, after].into_iter().flatten().filter_map(|row| decision(row)?.spec.member.as_deref());
+                if members.map(MemberName::from).any(|member| !self.specs.contains_key(&member)) {
+                    self.update_units(out);
+                }
             }
             _ => {}
         }
     }
 
-    /// The units of all members that are registered.
+    /// The units of all members that are registered; and the first one of those that are not and that a `Placement` stands
+    /// on: there its owner decides what becomes of it.
     fn update_units(&mut self, out: &mut Vec<Effect>) {
-        let mut wanted = BTreeSet::new();
+        let unregistered = self.world.members_in_use().filter(|member| !self.specs.contains_key(*member));
+        let mut wanted: BTreeSet<Arc<str>> = unregistered.map(|member| member_unit(&member.0, 0)).collect();
         for member in self.specs.keys() {
             let count = self.world.unit_count(&member.0).unwrap_or(0);
             wanted.extend((0..count).map(|index| member_unit(&member.0, index)));

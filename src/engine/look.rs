@@ -62,6 +62,10 @@ impl Engine {
         if holding.passed {
             return Ok(holding.clone());
         }
+        // There is nothing to be listed on a member that is there no more.
+        if holding.hub_passed && owner.member.as_ref().is_some_and(|member| self.world.is_given_up(member)) {
+            return Ok(holding.clone());
+        }
         if owner.which == Which::Member && holding.hub_passed {
             // A member that cannot be listed is reported as such, not waited for.
             let unlisted = owner.member.as_ref().is_some_and(|member| {
@@ -78,7 +82,7 @@ impl Engine {
 
     /// What the former owner wrote must be in sight here first.
     fn waits_for_former_owner(&mut self, key: &Key, owner: &Owner, now: Time) -> bool {
-        let Some(member) = owner.member.clone() else { return false };
+        let Some(member) = owner.member.clone().filter(|member| !self.world.is_given_up(member)) else { return false };
         let mut missing = not_reached(&self.world, owner);
         if missing.is_empty() {
             self.handovers.remove(key);

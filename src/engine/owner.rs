@@ -8,6 +8,7 @@ use super::tables::{World, annotated_root, decision, root_of};
 use crate::api::fleet::{Placement, Stage};
 use crate::api::{Cluster, Id, Key, Kind, MemberName, RootId, Uid, member_unit, names};
 use crate::plan::Why;
+use crate::plan::registration::missing;
 use crate::row::{Facts, Row};
 
 /// Which plan looks at a key.
@@ -102,7 +103,7 @@ fn unbound(world: &World, root: Root) -> Owner {
 
 fn bucket_unit(world: &World, root_id: &RootId, member: &MemberName) -> Result<Arc<str>, Why> {
     let Some(units) = world.unit_count(&member.0) else {
-        return Err(Why::new(format!("member {member} is not registered any more")));
+        return Err(Why::new(missing(member.as_str())));
     };
     Ok(root_id.member_unit(&member.0, units))
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::api::fleet::{Placement, PlacementSpec, Stage};
 use crate::api::{Cluster, Id, Key, Kind, MemberName, RootId, Time, Uid, names};
+use crate::plan::registration::{Registration, registration};
 use crate::plan::{Flags, placement_name, root};
 use crate::row::{Facts, Row, TableChange, Tables};
 
@@ -115,6 +116,16 @@ impl World {
         let count = facts.spec.unit_count();
         // A number that is none would leave buckets without a unit.
         Some(if count.is_power_of_two() && count <= 32 { count } else { 4 })
+    }
+
+    /// Whether nobody can be asked on the member any more: it is not registered, or a person says that it is gone for good.
+    pub(super) fn is_given_up(&self, member: &MemberName) -> bool {
+        registration(&self.hub, member.as_str()) != Registration::Registered
+    }
+
+    /// Members that `Placement`s stand on.
+    pub(super) fn members_in_use(&self) -> impl Iterator<Item = &MemberName> {
+        self.reserving.keys().chain(self.bound.keys())
     }
 
     pub(super) fn unbound_keys(&self) -> impl Iterator<Item = (&Arc<str>, &Key)> {

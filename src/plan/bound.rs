@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::gang::{Gang, pod_group_name};
 use super::mirror::{self, Slot};
 use super::place::{Subject, View, fits_elsewhere};
+use super::registration::without_member;
 use super::root::{Root, is_unreadable, policy};
 use super::{Action, Ask, Member, Note, Plan, Precondition, Propagation, Seen, Why, asked, decision};
 use crate::api::fleet::{Placement, Stage, Withdrawal};
@@ -39,6 +40,9 @@ pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
     let Some(decided) = decision::of(row) else { return wait("its Placement cannot be read") };
     if !matches!(decided.spec.stage, Stage::Admitted | Stage::Running | Stage::Finished) {
         return wait("its Placement is in another stage");
+    }
+    if let Some(plan) = without_member(seen, row, decided, now) {
+        return plan;
     }
     let Some(on) = seen.member else { return wait("its member is not seen") };
     if is_unreadable(seen.hub, id) || is_unreadable(on.tables, id) {

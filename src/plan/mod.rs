@@ -16,6 +16,7 @@ pub mod place;
 pub mod quantity;
 pub mod ray_cluster;
 pub mod ray_job;
+pub mod registration;
 pub mod reserve;
 pub mod root;
 mod seen;

@@ -9,6 +9,7 @@ use super::gang::{Gang, HEAD_GROUP, SUBMITTER_GROUP, pod_group_name};
 use super::member::capacity::own_picture;
 use super::mirror::Slot;
 use super::place::{Finding, Subject, View, fits_elsewhere, judge};
+use super::registration::without_member;
 use super::root::{Root, is_unreadable, policy, queue_of, unit_count};
 use super::{Action, Member, Plan, Seen, Why, asked, decision, dependencies, mirror};
 use crate::api::fleet::{Placement, Stage, Withdrawal};
@@ -38,6 +39,9 @@ pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
     let Some(decided) = decision::of(row) else { return wait("its Placement cannot be read") };
     if decided.spec.stage != Stage::Reserving {
         return wait("its Placement is not being reserved");
+    }
+    if let Some(plan) = without_member(seen, row, decided, now) {
+        return plan;
     }
     let Some(on) = seen.member else { return wait("its member is not seen") };
     if is_unreadable(seen.hub, id) || is_unreadable(on.tables, id) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::hidden::{Family, hidden_child};
 use super::mirror::{self, Slot};
+use super::registration::without_member;
 use super::root::{Root, is_unreadable};
 use super::{Action, Dashboard, Fetch, Member, Plan, Precondition, Propagation, Question, Seen, Why, decision};
 use crate::api::fleet::{Placement, Stage};
@@ -28,6 +29,9 @@ pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
     let Some(decided) = decision::of(row) else { return wait("its Placement cannot be read") };
     if decided.spec.stage != Stage::Withdrawing {
         return wait("its Placement is not being withdrawn");
+    }
+    if let Some(plan) = without_member(seen, row, decided, now) {
+        return plan;
     }
     let Some(on) = seen.member else { return wait("its member is not seen") };
     if is_unreadable(on.tables, id) {

@@ -65,7 +65,8 @@ pub struct SecretKey {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MemberClusterStatus {
-    /// `Ready`, `Reachable`, `VolcanoReady`, `CredentialsValid`.
+    /// `Ready`, `Reachable`, `VolcanoReady`, `CredentialsValid`; `LongLivedCredentials` where withdrawn copies are held
+    /// longer for them; `RemovalBlocked` while it is being deleted and something stands on the member.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// `gitVersion` of its API server.

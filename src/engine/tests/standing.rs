@@ -222,3 +222,77 @@ fn what_a_root_object_asks_for_is_worked_out_once_per_specification() {
     }
     assert!(story.engine.asks.is_empty());
 }
+
+/// The `MemberCluster` of `eu`, deleted, by a person who says that the cluster is gone for good.
+fn gone_for_good(version: u64) -> Row {
+    let metadata = json!({"name": "eu", "deletionTimestamp": "2026-11-29T12:00:00Z",
+        "annotations": {"rayfleet.io/gone-for-good": "eu"}});
+    row(Kind::MemberCluster, json!({"metadata": metadata}), version)
+}
+
+#[test]
+fn a_member_that_is_gone_for_good_is_not_watched_and_nothing_on_it_is_waited_for() {
+    let mut story = Story::ready_with(vec![root(3), placement("Running", 4)], vec![mirror(5)]);
+    let mut ticket = None;
+    for (outcome, version) in [(ok(900), 120), (lost(), 121)] {
+        // A write whose return was never seen, then one whose answer was lost.
+        story.once(Which::RayJob, does(vec![create_pod("a")]));
+        let effects = story.see(&eu_cluster(), mirror(version));
+        let Some((write, _)) = writes(&effects).first().cloned() else { continue };
+        story.tell(Input::Done(write, outcome));
+        ticket = Some(write);
+    }
+    assert!(ticket.is_some());
+    story.looks();
+    let effects = story.see(&Cluster::Hub, gone_for_good(130));
+    assert!(effects.contains(&Effect::Watch(eu_cluster(), BTreeSet::new())), "{effects:?}");
+    assert!(story.looked(Which::Bound), "its root object is looked at though nothing of the member is in sight");
+}
+
+#[test]
+fn a_read_that_is_to_find_out_an_outcome_is_given_up_with_its_member() {
+    let mut story = Story::ready_with(vec![root(3), placement("Running", 4)], vec![mirror(5)]);
+    story.once(Which::RayJob, does(vec![create_pod("a")]));
+    let (write, _) = only_write(&story.see(&eu_cluster(), mirror(120)));
+    story.tell(Input::Done(write, lost()));
+    story.see(&Cluster::Hub, gone_for_good(130));
+    let free = |b: &mut Value| b["spec"]["stage"] = json!("Waiting");
+    let plan = replace(Cluster::Hub, &placement("Running", 4), free);
+    story.plan(Which::Bound, move |_, _| does(vec![plan.clone()]));
+    let mut written = false;
+    for _ in 0..12 {
+        let mut effects = story.later(1_000);
+        for (read, _) in fetches(&effects.clone()) {
+            effects.extend(story.tell(Input::Fetched(read, story.now, Err("eu cannot be reached".into()))));
+        }
+        written |= writes(&effects).iter().any(|(_, action)| action.cluster() == Cluster::Hub);
+    }
+    assert!(written, "the root object is let go");
+}
+
+#[test]
+fn an_owner_that_starts_when_a_member_is_gone_for_good_passes_its_barrier_without_it() {
+    let mut story = Story::new();
+    story.tell(Input::Cluster(Cluster::Hub, Presence::Added));
+    for index in 0..4 {
+        story.tell(Input::Unit(format!("m-eu-{index}").into(), Standing::Held(5)));
+    }
+    story.later(1);
+    story.list(&Cluster::Hub, HUB_KINDS, vec![gone_for_good(2), root(3), placement("Running", 4)]);
+    assert!(story.looked(Which::Bound));
+}
+
+#[test]
+fn somebody_owns_a_binding_to_a_member_that_is_not_registered() {
+    let mut story = Story::new();
+    story.tell(Input::Cluster(Cluster::Hub, Presence::Added));
+    let effects = story.list(&Cluster::Hub, HUB_KINDS, vec![root(3), placement("Reserving", 4)]);
+    assert!(effects.contains(&Effect::Units(["m-eu-0".into()].into())), "{effects:?}");
+    story.later(1);
+    story.tell(Input::Unit("m-eu-0".into(), Standing::Held(5)));
+    story.later(1);
+    story.list(&Cluster::Hub, HUB_KINDS, vec![root(3), placement("Reserving", 4)]);
+    assert!(story.looked(Which::Reserve));
+    let effects = story.see(&Cluster::Hub, placement("Waiting", 120));
+    assert!(effects.contains(&Effect::Units(BTreeSet::new())), "{effects:?}");
+}

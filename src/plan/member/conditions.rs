@@ -1,8 +1,9 @@
-//! Conditions of a `MemberCluster`: reachable, credentials, Volcano, ready.
+//! Conditions of a `MemberCluster`: reachable, credentials, Volcano, ready; what holds up its removal.
 //! Must not know capacity.
 
 use super::super::{Action, Precondition, Seen, decision};
-use crate::api::fleet::{Condition, MemberClusterStatus};
+use super::removal::blocked;
+use crate::api::fleet::Condition;
 use crate::api::{Cluster, Kind, MemberName, Time};
 use crate::row::{Facts, Row, Tables};
 
@@ -11,12 +12,21 @@ pub(super) fn put(seen: &Seen, row: &Row, member: &MemberName, now: Time) -> Opt
     let Facts::MemberCluster(stored) = &row.facts else { return None };
     let tables = seen.member.map(|on| on.tables);
     let refused = seen.refused.get(member).map(String::as_str);
-    let found = judge(tables, refused)?;
-    let mut next = MemberClusterStatus { conditions: Vec::new(), ..stored.status.clone() };
+    let found = judge(tables, refused);
+    let removal = blocked(seen, row, member).map(|(reason, text)| ("RemovalBlocked", "True", reason, text));
+    if found.is_none() && removal.is_none() {
+        return None;
+    }
+    let mut next = stored.status.clone();
+    match &found {
+        Some(_) => next.conditions.clear(),
+        // Nothing is known of it at present: what was said of it stands.
+        None => next.conditions.retain(|c| c.r#type != "RemovalBlocked"),
+    }
     if let Some(tables) = tables.filter(|t| t.table(Kind::Node).listed.is_some()) {
         next.nodes = i64::try_from(tables.table(Kind::Node).len()).ok();
     }
-    for (kind, status, reason, message) in found {
+    for (kind, status, reason, message) in found.into_iter().flatten().chain(removal) {
         let before = stored.status.conditions.iter().find(|c| c.r#type == kind);
         let since = before
             .filter(|c| c.status == status)

@@ -3,6 +3,7 @@
 
 pub mod capacity;
 mod conditions;
+mod removal;
 pub mod scheduler;
 mod strays;
 #[cfg(test)]
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::registration::{Registration, registration};
 use super::{Action, Member, Plan, Precondition, Seen, Why, decision};
 use crate::api::fleet::{MemberCapacity, MemberCapacitySpec};
 use crate::api::{Cluster, Id, Kind, MemberName, Time, Version};
@@ -28,7 +30,17 @@ pub fn plan(seen: &Seen, member: &MemberName, now: Time) -> Plan {
         return Plan { why: Why::new("its MemberCluster is gone"), ..Plan::default() };
     };
     let mut plan = Plan { why: Why::new("watched"), ..Plan::default() };
-    plan.actions.extend(conditions::put(seen, cluster, member, now));
+    let held = removal::put(seen, cluster, member);
+    if cluster.deleting.is_some() && held.is_some() {
+        plan.actions.extend(held);
+        return Plan { why: Why::new("nothing is left there: let go"), ..plan };
+    }
+    // One write to one object: the conditions follow at the next look.
+    plan.actions.extend(held.or_else(|| conditions::put(seen, cluster, member, now)));
+    if registration(seen.hub, member.as_str()) == Registration::GoneForGood {
+        plan.why = Why::new("gone for good: what stood there is given up");
+        return plan;
+    }
     let Some(on) = seen.member else { return plan };
     if seen.refused.contains_key(member) || !is_listed(on) {
         plan.why = Why::new("not seen yet");

@@ -9,6 +9,7 @@ use super::verdict::{Finding, judge};
 use crate::api::fleet::{MemberCapacity, Placement, PlacementSpec, Stage};
 use crate::api::{Kind, Time, Version, member_unit};
 use crate::plan::gang::Gang;
+use crate::plan::registration::is_held;
 use crate::plan::{Flags, decision};
 use crate::row::{Facts, Row, Tables};
 
@@ -86,6 +87,9 @@ impl<'a> Members<'a> {
         {
             return Some(Finding::no("Unreachable", "no replica has taken over this member yet"));
         }
+        if view.epochs.is_some() && !view.hub.table(Kind::MemberCluster).get("", member).is_some_and(is_held) {
+            return Some(Finding::no("NotReady", "its MemberCluster is not taken over yet"));
+        }
         let capacity = capacity_of(view.hub, member)?;
         let tombstone = capacity.spec.tombstones.iter().any(|id| id == subject.root_id);
         let (spec, _) = subject.so_far?;
@@ -136,7 +140,10 @@ fn picture(view: &View, cluster: &Row, except: &str) -> Result<Picture, Finding>
         let words = age.map_or("never received".to_owned(), |age| format!("{} s old", age.as_secs()));
         return Err(Finding::no("StaleView", format!("what is known of it is {words}")));
     }
-    if registered.spec.unschedulable || cluster.deleting.is_some() {
+    if cluster.deleting.is_some() {
+        return Err(Finding::no("Cordoned", "it is being removed from the fleet"));
+    }
+    if registered.spec.unschedulable {
         return Err(Finding::no("Cordoned", "its operator takes no new work there"));
     }
     if !matches!(&*registered.spec.mode, "" | "Full") {

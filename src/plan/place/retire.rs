@@ -2,9 +2,10 @@
 //! Must not know how members were cleaned.
 
 use super::members::capacity_of;
+use crate::api::Cluster;
 use crate::api::fleet::Stage;
 use crate::api::names::PLACEMENT_FINALIZER;
-use crate::api::{Cluster, Kind};
+use crate::plan::registration::{Registration, registration};
 use crate::plan::{Action, Plan, Precondition, Propagation, Seen, Why, decision};
 use crate::row::Row;
 
@@ -16,9 +17,8 @@ pub(super) fn plan(seen: &Seen, row: &Row) -> Plan {
         return wait("its Placement is bound");
     }
     if let Some(member) = spec.member.as_deref().filter(|_| spec.generation > 0) {
-        let registered = seen.hub.table(Kind::MemberCluster).get("", member).is_some();
         // A member that is registered no more is its operator's: nothing can be cleaned there from here.
-        if registered {
+        if registration(seen.hub, member) == Registration::Registered {
             let Some(capacity) = capacity_of(seen.hub, member) else {
                 return wait(&format!("waits until {member} says that it holds nothing of it"));
             };

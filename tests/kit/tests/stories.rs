@@ -87,10 +87,12 @@ fn a_gang_that_is_admitted_too_late_is_withdrawn_and_runs_elsewhere() {
         "spec": { "preference": ["eu", "us"], "admissionDeadlineSeconds": 10 },
     }));
     // Of members that are not known yet none is preferred.
-    let known = |w: &World| {
-        ["eu", "us"].iter().all(|m| w.hub(&format!("/apis/rayfleet.io/v1alpha1/membercapacities/{m}")).is_some())
+    let of = |w: &World, kind: &str, m: &str| w.hub(&format!("/apis/rayfleet.io/v1alpha1/{kind}/{m}")).cloned();
+    let known = |w: &World, m: &str| {
+        let held = of(w, "memberclusters", m).is_some_and(|c| c["metadata"]["finalizers"] != Value::Null);
+        held && of(w, "membercapacities", m).is_some()
     };
-    assert!(world.until(MINUTE, known));
+    assert!(world.until(MINUTE, |w| ["eu", "us"].iter().all(|m| known(w, m))));
     world.submit(&ray_job("patient").cpus(2).manifest());
     assert!(world.until(10 * MINUTE, ended("patient")), "{:?}", world.placement("patient"));
     assert_eq!(member(&world, "patient"), "us");
@@ -180,4 +182,52 @@ fn a_controller_whose_writes_carry_no_resource_version_is_caught_by_the_crash_po
     let points = world.writes.iter().enumerate().filter(|(_, w)| w.starts_with("PUT") && !w.contains("/leases/"));
     let caught = points.map(|(at, _)| at).find(|at| !crash_points::live_without_versions(story, 1, *at).is_empty());
     assert!(caught.is_some(), "no crash point notices that preconditions are missing");
+}
+
+const US: &str = "/apis/rayfleet.io/v1alpha1/memberclusters/us";
+
+fn blocked(world: &World) -> String {
+    let conditions = world.hub(US).and_then(|m| m["status"]["conditions"].as_array().cloned()).unwrap_or_default();
+    let found = conditions.iter().find(|c| c["type"] == "RemovalBlocked");
+    found.and_then(|c| c["message"].as_str()).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_member_that_is_removed_while_a_job_runs_there_stays_until_the_job_is_gone() {
+    let mut world = two_members();
+    world.submit(&ray_job("train").cpus(6).entrypoint("sleep 3000").manifest());
+    assert!(world.until(5 * MINUTE, |w| !w.submissions().is_empty()));
+    world.delete("hub", US);
+    assert!(world.until(5 * MINUTE, |w| blocked(w).contains("rayjob default/train")), "{:?}", world.hub(US));
+    world.run_for(5 * MINUTE);
+    assert_eq!((stage(&world, "train"), member(&world, "train")), ("Running".to_owned(), "us".to_owned()));
+    world.delete("hub", "/apis/ray.io/v1/namespaces/default/rayjobs/train");
+    assert!(world.until(30 * MINUTE, |w| w.root("train").is_none() && w.hub(US).is_none()), "{:?}", world.hub(US));
+    assert_eq!(world.placement("train"), None);
+    assert_eq!(world.submissions().values().copied().collect::<Vec<_>>(), [1], "nothing ran twice");
+    for site in world.members() {
+        let left = site.server.objects().filter(|o| o["metadata"]["labels"]["rayfleet.io/root-id"].is_string()).count();
+        assert_eq!(left, 0, "nothing is left on {}", site.cluster);
+    }
+    assert_eq!(world.recorder.violations, Vec::<String>::new());
+}
+
+#[test]
+fn a_member_that_is_gone_for_good_is_let_go_by_a_persons_word_and_by_nothing_less() {
+    let mut world = two_members();
+    world.submit(&ray_job("train").cpus(6).entrypoint("sleep 3000").manifest());
+    assert!(world.until(5 * MINUTE, |w| !w.submissions().is_empty()));
+    world.cut("us", true);
+    world.delete("hub", US);
+    world.delete("hub", "/apis/ray.io/v1/namespaces/default/rayjobs/train");
+    world.restart(Duration::from_secs(1));
+    world.run_for(90 * MINUTE);
+    assert!(blocked(&world).contains("rayfleet.io/gone-for-good=us"), "{:?}", world.hub(US));
+    assert!(world.root("train").is_some() && world.placement("train").is_some());
+    let word = json!({ "metadata": { "annotations": { "rayfleet.io/gone-for-good": "us" } } });
+    world.patch("hub", US, &word);
+    assert!(world.until(10 * MINUTE, |w| w.root("train").is_none() && w.hub(US).is_none()), "{:#?}", world.journal());
+    assert_eq!(world.placement("train"), None);
+    assert_eq!(world.submissions().values().copied().collect::<Vec<_>>(), [1], "nothing ran twice");
+    assert_eq!(world.recorder.violations, Vec::<String>::new());
 }
