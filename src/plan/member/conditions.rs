@@ -1,9 +1,10 @@
-//! Conditions of a `MemberCluster`: reachable, credentials, Volcano, ready; what holds up its removal.
+//! Conditions of a `MemberCluster`: reachable, credentials, Volcano, ready; what its credentials mean for tombstones; what
+//! holds up its removal.
 //! Must not know capacity.
 
 use super::super::{Action, Precondition, Seen, decision};
 use super::removal::blocked;
-use crate::api::fleet::Condition;
+use crate::api::fleet::{Condition, MemberClusterSpec};
 use crate::api::{Cluster, Kind, MemberName, Time};
 use crate::row::{Facts, Row, Tables};
 
@@ -12,10 +13,13 @@ pub(super) fn put(seen: &Seen, row: &Row, member: &MemberName, now: Time) -> Opt
     let Facts::MemberCluster(stored) = &row.facts else { return None };
     let tables = seen.member.map(|on| on.tables);
     let refused = seen.refused.get(member).map(String::as_str);
-    let found = judge(tables, refused);
+    let mut found = judge(tables, refused);
     let removal = blocked(seen, row, member).map(|(reason, text)| ("RemovalBlocked", "True", reason, text));
     if found.is_none() && removal.is_none() {
         return None;
+    }
+    if let Some(found) = &mut found {
+        found.extend(long_lived(&stored.spec, seen.flags.tombstone_hold_ms));
     }
     let mut next = stored.status.clone();
     match &found {
@@ -51,6 +55,19 @@ pub(super) fn put(seen: &Seen, row: &Row, member: &MemberName, now: Time) -> Opt
         body,
         seen: Precondition::from(row),
         decision: false,
+    })
+}
+
+/// A credential that outlives an epoch lets a former owner's request through for longer (`sharding.md` E7): so the name of
+/// an unclean withdrawn copy is held for Q.
+fn long_lived(spec: &MemberClusterSpec, hold_ms: u64) -> Option<Found> {
+    spec.kubeconfig_secret.as_ref().map(|_| {
+        let text = format!(
+            "the credentials in its kubeconfig are not minted for one owner and epoch: where a former owner's request may \
+             still be under way, a withdrawn copy holds its name there for {} minutes",
+            hold_ms / 60_000
+        );
+        ("LongLivedCredentials", "True", "Kubeconfig", text)
     })
 }
 

@@ -743,3 +743,18 @@ fn a_binding_to_a_member_that_was_let_go_meanwhile_is_undone_and_nothing_else_is
     world.step(&root);
     assert_eq!(stage(&world, &root), Stage::Waiting);
 }
+
+#[test]
+fn a_member_with_long_lived_credentials_says_so_and_for_how_long_names_are_held() {
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    assert_eq!(condition(&world, "LongLivedCredentials"), None);
+    world.edit(&Cluster::Hub, &cluster(), |body| {
+        body["spec"]["kubeconfigSecret"] = json!({"namespace": "rayfleet-system", "name": "member-eu"});
+    });
+    world.publish(&["eu"]);
+    let told = condition(&world, "LongLivedCredentials").expect("a condition");
+    assert_eq!((&told["status"], &told["reason"]), (&json!("True"), &json!("Kubeconfig")));
+    assert!(told["message"].as_str().unwrap().contains("60 minutes"), "{told}");
+    assert_eq!(condition(&world, "Ready").unwrap()["status"], "True");
+}
