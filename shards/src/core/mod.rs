@@ -80,7 +80,16 @@ impl Shards {
 
     /// What the executor may do at present.
     pub fn authority(&self) -> Authority {
-        Authority { until: self.seat.until, units: self.units.authorised() }
+        Authority {
+            until: self.seat.until,
+            units: self.units.authorised().map(|(unit, epoch)| (unit.to_owned(), epoch)).collect(),
+        }
+    }
+
+    /// The units for which this process may act at `now`, with their epochs.
+    pub fn may_act(&self, now: Mono) -> impl Iterator<Item = (&str, u64)> {
+        let trusted = self.seat.until.is_some_and(|until| now < until);
+        self.units.authorised().filter(move |_| trusted)
     }
 
     /// Whether the seat is ours.

@@ -52,9 +52,9 @@ impl Units {
     }
 
     /// Units that may be acted for: held, and not being given up.
-    pub(super) fn authorised(&self) -> BTreeMap<String, u64> {
+    pub(super) fn authorised(&self) -> impl Iterator<Item = (&str, u64)> {
         let held = self.held.iter().filter(|(unit, _)| !self.quiescing.contains(*unit));
-        held.map(|(unit, epoch)| (unit.clone(), *epoch)).collect()
+        held.map(|(unit, epoch)| (unit.as_str(), *epoch))
     }
 
     pub(super) fn none_held(&self) -> bool {

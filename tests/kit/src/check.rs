@@ -25,6 +25,8 @@ pub struct Counts {
     pub withdrawals: u64,
     /// Withdrawn because Volcano did not admit the gang in time, or it did not start.
     pub refused_after_bind: u64,
+    /// A unit changed hands while a root object of it was between its binding and running.
+    pub takeovers_inside_handshake: u64,
     /// The member's owner found that the gang does not fit after the queue's owner had said `Fits`.
     pub wrong_fits: u64,
 }

@@ -4,11 +4,13 @@
 //! * [`job`], [`fleet`]: what stories are made of.
 //! * [`site`]: one cluster; [`replica`]: one controller process; [`link`]: what lies between them.
 //! * [`world`]: all of it, and the queue of events.
+//! * [`chaos`]: what happens to replicas.
 //! * [`check`], [`life`]: who judges.
 //! * [`crash_points`], [`simulate`]: the programs.
 
 #![expect(clippy::panic, reason = "a broken world ends the run with a sentence: it is a test")]
 
+pub mod chaos;
 pub mod check;
 pub mod crash_points;
 pub mod fleet;

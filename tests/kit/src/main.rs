@@ -49,6 +49,9 @@ enum Command {
         /// Jobs per seed.
         #[arg(long, default_value_t = simulate::JOBS)]
         jobs: usize,
+        /// Controller replicas.
+        #[arg(long, default_value_t = 1)]
+        replicas: usize,
         /// Print every write whose target contains this.
         #[arg(long)]
         trace: Option<String>,
@@ -61,7 +64,9 @@ fn main() -> ExitCode {
             Some(at) => one_crash(seed, story.as_deref(), at, death.as_deref()),
             None => all_crashes(seed, step, story.as_deref()),
         },
-        Command::Sim { seeds, seed_base, jobs, trace } => sim(seeds, seed_base, jobs, trace.as_deref()),
+        Command::Sim { seeds, seed_base, jobs, replicas, trace } => {
+            sim(seeds, seed_base, simulate::Plan { jobs, replicas, trace: trace.as_deref() })
+        }
     }
 }
 
@@ -112,7 +117,7 @@ fn all_crashes(seed: u64, step: usize, only: Option<&str>) -> ExitCode {
 }
 
 #[expect(clippy::print_stdout, reason = "a program for people")]
-fn sim(seeds: u64, base: u64, jobs: usize, trace: Option<&str>) -> ExitCode {
+fn sim(seeds: u64, base: u64, plan: simulate::Plan<'_>) -> ExitCode {
     println!("seeds {base} to {}", base + seeds.saturating_sub(1));
     let began = Instant::now();
     let next = AtomicU64::new(0);
@@ -126,7 +131,7 @@ fn sim(seeds: u64, base: u64, jobs: usize, trace: Option<&str>) -> ExitCode {
                     if index >= seeds {
                         return;
                     }
-                    let outcome = simulate::run(base + index, jobs, trace);
+                    let outcome = simulate::run(base + index, plan);
                     for sentence in &outcome.violations {
                         println!("seed {}: {sentence}", outcome.seed);
                     }
@@ -149,6 +154,16 @@ fn sim(seeds: u64, base: u64, jobs: usize, trace: Option<&str>) -> ExitCode {
         sum(|o| o.counts.withdrawals),
         sum(|o| o.counts.wrong_fits),
     );
+    if plan.replicas > 1 {
+        println!(
+            "crashes {}, freezes {}, partitions {}, leaves {}, take-overs inside the handshake {}",
+            sum(|o| o.chaos.crashes),
+            sum(|o| o.chaos.freezes),
+            sum(|o| o.chaos.partitions),
+            sum(|o| o.chaos.leaves),
+            sum(|o| o.counts.takeovers_inside_handshake),
+        );
+    }
     let seconds = began.elapsed().as_secs_f64();
     println!("{seconds:.1} s, {:.0} steps/s", steps as f64 / seconds.max(0.001));
     let violations = sum(|o| o.violations.len() as u64);

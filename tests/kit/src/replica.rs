@@ -18,9 +18,10 @@ const LEASES: &str = "rayfleet-system";
 /// What a call is for, and so what its answer means.
 #[derive(Clone, Debug)]
 enum Purpose {
-    Write(Ticket, Box<Action>),
+    /// Sent in the name of the unit.
+    Write(Ticket, Box<Action>, Arc<str>),
     Fetch(Ticket, Id, Time),
-    Ask(Ticket, Box<Question>),
+    Ask(Ticket, Box<Question>, Arc<str>),
     Informer(Cluster, Kind, u64),
     Lease(shards::Call, Asked),
     Note,
@@ -52,8 +53,12 @@ pub enum Wish {
     WakeAt(Time),
     /// The stream of this call is not wanted any more.
     Close(u64),
+    /// The world is told that a unit is this process's from now on.
+    Held(String),
     /// The process ends: why.
     Exit(String),
+    /// Everything is given up in order: the process ends.
+    Left,
 }
 
 struct Stream {
@@ -76,6 +81,8 @@ pub struct Replica {
     shards_wake: Option<Time>,
     members: BTreeSet<Cluster>,
     seed: u64,
+    /// Units that are being given up while requests in their name are under way.
+    quiescing: BTreeSet<Arc<str>>,
     /// Predecessors that the host knows to have ended.
     dead: BTreeSet<String>,
 }
@@ -109,6 +116,7 @@ impl Replica {
             shards_wake: None,
             members,
             seed,
+            quiescing: BTreeSet::new(),
             dead,
         };
         let mut wishes = Vec::new();
@@ -119,6 +127,19 @@ impl Replica {
 
     fn mono(&self, now: Time) -> Mono {
         Mono(now.since(self.born).as_millis() as u64)
+    }
+
+    /// SIGTERM: gives up what it holds, in order.
+    pub fn leave(&mut self, now: Time) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        self.feed_shards(shards::Input::Leave, now, &mut wishes);
+        wishes
+    }
+
+    /// The units for which it may act at `now`, with their epochs.
+    pub fn authorities(&self, now: Time) -> impl Iterator<Item = (&str, u64)> {
+        let mono = self.mono(now);
+        self.shards.may_act(mono)
     }
 
     /// A time that was asked for has come.
@@ -152,17 +173,19 @@ impl Replica {
         let mut wishes = Vec::new();
         let Some(purpose) = self.calls.remove(&call) else { return wishes };
         match purpose {
-            Purpose::Write(ticket, action) => {
+            Purpose::Write(ticket, action, unit) => {
                 let outcome = request::outcome(&action, reply);
                 self.feed_engine(Input::Done(ticket, outcome), now, &mut wishes);
+                self.check_quiesced(&unit, now, &mut wishes);
             }
             Purpose::Fetch(ticket, id, begun) => {
                 let result = request::fetched(&id, reply);
                 self.feed_engine(Input::Fetched(ticket, begun, result), now, &mut wishes);
             }
-            Purpose::Ask(ticket, question) => {
+            Purpose::Ask(ticket, question, unit) => {
                 let outcome = request::answered(&question, reply);
                 self.feed_engine(Input::Ray(ticket, outcome), now, &mut wishes);
+                self.check_quiesced(&unit, now, &mut wishes);
             }
             Purpose::Informer(cluster, kind, serial) => {
                 let key = (cluster, kind);
@@ -247,7 +270,7 @@ impl Replica {
         let call = self.next_call;
         let is_write = match &purpose {
             Purpose::Write(..) | Purpose::Note => true,
-            Purpose::Ask(_, question) => !question.is_read(),
+            Purpose::Ask(_, question, _) => !question.is_read(),
             Purpose::Lease(_, asked) => *asked == Asked::Write,
             Purpose::Fetch(..) | Purpose::Informer(..) => false,
         };
@@ -255,6 +278,15 @@ impl Replica {
         self.calls.insert(call, purpose);
         wishes.push(Wish::Send(Outgoing { call, cluster, request, time_limit_ms, is_write, is_watch }));
         call
+    }
+
+    /// A unit that is given up is free once nothing that was sent in its name is under way.
+    fn check_quiesced(&mut self, unit: &Arc<str>, now: Time, wishes: &mut Vec<Wish>) {
+        let under_way = |p: &Purpose| matches!(p, Purpose::Write(_, _, u) | Purpose::Ask(_, _, u) if u == unit);
+        if self.quiescing.contains(unit) && !self.calls.values().any(under_way) {
+            self.quiescing.remove(unit);
+            self.feed_shards(shards::Input::Quiesced(unit.to_string()), now, wishes);
+        }
     }
 
     fn feed_engine(&mut self, input: Input, now: Time, wishes: &mut Vec<Wish>) {
@@ -277,10 +309,10 @@ impl Replica {
                 if let Action::Ask { dashboard, question, .. } = &action {
                     let request = request::ask(dashboard, question);
                     let question = Box::new(question.clone());
-                    self.send(Purpose::Ask(ticket, question), cluster, request, limit, wishes);
+                    self.send(Purpose::Ask(ticket, question, unit), cluster, request, limit, wishes);
                 } else {
                     let request = request::write(&action, limit).expect("every other action is a request");
-                    self.send(Purpose::Write(ticket, Box::new(action)), cluster, request, limit, wishes);
+                    self.send(Purpose::Write(ticket, Box::new(action), unit), cluster, request, limit, wishes);
                 }
             }
             Effect::Fetch(ticket, cluster, id) => {
@@ -406,14 +438,17 @@ impl Replica {
                     }
                 }
                 shards::Effect::Held(unit, epoch) => {
+                    wishes.push(Wish::Held(unit.clone()));
                     self.feed_engine(Input::Unit(unit.into(), Standing::Held(epoch)), now, wishes);
                 }
                 shards::Effect::Lost(unit) => {
                     self.feed_engine(Input::Unit(unit.into(), Standing::Lost), now, wishes);
                 }
                 shards::Effect::Quiesce(unit) => {
-                    self.feed_engine(Input::Unit(unit.as_str().into(), Standing::Lost), now, wishes);
-                    self.feed_shards(shards::Input::Quiesced(unit), now, wishes);
+                    let unit: Arc<str> = unit.into();
+                    self.feed_engine(Input::Unit(unit.clone(), Standing::Lost), now, wishes);
+                    self.quiescing.insert(unit.clone());
+                    self.check_quiesced(&unit, now, wishes);
                 }
                 shards::Effect::Epochs(epochs) => {
                     let epochs: BTreeMap<Arc<str>, u64> = epochs.into_iter().map(|(u, e)| (u.into(), e)).collect();
@@ -425,7 +460,7 @@ impl Replica {
                     wishes.push(Wish::WakeAt(at));
                 }
                 shards::Effect::Exit(why) => wishes.push(Wish::Exit(why)),
-                shards::Effect::Left => wishes.push(Wish::Exit("left".to_owned())),
+                shards::Effect::Left => wishes.push(Wish::Left),
             }
         }
     }

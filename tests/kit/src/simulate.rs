@@ -1,8 +1,10 @@
-//! Many RayJobs on bad days: 100 of them over 3 members with watch cuts, conflicts, slow and lost answers.
+//! Many RayJobs on bad days: 100 of them over 3 members with watch cuts, conflicts, slow and lost answers; with several
+//! replicas these crash, freeze, lose the hub, leave and come back.
 //! Must not know single jobs: what it judges is the whole.
 
 use std::time::Duration;
 
+use crate::chaos::{Chaos, ChaosCounts};
 use crate::check::Counts;
 use crate::fleet::MemberPlan;
 use crate::job::ray_job;
@@ -20,21 +22,35 @@ pub struct Outcome {
     pub violations: Vec<String>,
     /// Numbers.
     pub counts: Counts,
+    /// What happened to replicas.
+    pub chaos: ChaosCounts,
+}
+
+/// What one run is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// RayJobs.
+    pub jobs: usize,
+    /// Replicas; with one, it is killed now and then; with more, all that [`Chaos`] has.
+    pub replicas: usize,
+    /// Writes whose target contains this are printed.
+    pub trace: Option<&'a str>,
 }
 
 /// Jobs of one run.
 pub const JOBS: usize = 100;
 
-/// One seed: submits the jobs over ten minutes, waits until all have ended, judges. Writes whose target contains
-/// `trace` are printed.
-pub fn run(seed: u64, jobs: usize, trace: Option<&str>) -> Outcome {
+/// One seed: submits the jobs over some minutes, waits until all have ended, judges.
+pub fn run(seed: u64, plan: Plan<'_>) -> Outcome {
+    let Plan { jobs, replicas, trace } = plan;
     let mut dice = fastrand::Rng::with_seed(seed ^ 0x6a6f_6273);
     let members = [
         MemberPlan::new("eu", 2, 8).queue("ml", 12).queue("research", 8),
         MemberPlan::new("us", 3, 8).queue("ml", 24).queue("research", 6),
         MemberPlan::new("ap", 2, 4).queue("ml", 8).late(if dice.bool() { 12_000 } else { 0 }),
     ];
-    let mut world = World::new(seed, &members);
+    let mut world = World::with_replicas(seed, &members, replicas);
+    let mut chaos = Chaos::new(seed, replicas, &["eu", "us", "ap"]);
     world.trace = trace.map(str::to_owned);
     world.links(&LinkProfile::stormy());
     let names: Vec<String> = (0..jobs).map(|i| format!("job-{i:03}")).collect();
@@ -44,14 +60,18 @@ pub fn run(seed: u64, jobs: usize, trace: Option<&str>) -> Outcome {
         let job = ray_job(name).queue(queue).cpus(dice.u32(1..=3)).workers(dice.u32(0..=3), 1).mode(mode);
         world.submit(&job.manifest());
         world.run_for(Duration::from_millis(dice.u64(0..8_000)));
-        if index % 25 == 24 && dice.bool() {
+        if replicas > 1 {
+            chaos.step(&mut world);
+        } else if index % 25 == 24 && dice.bool() {
             world.restart(Duration::from_secs(dice.u64(1..10)));
         }
     }
+    chaos.stop(&mut world);
     let done = |w: &World| names.iter().all(|name| w.recorder.ending(name).is_some());
     world.until(Duration::from_secs(3600), done);
     world.run_for(Duration::from_secs(60));
     let mut violations = world.recorder.violations.clone();
+    violations.extend(world.unowned_units());
     let submissions = world.submissions();
     for name in &names {
         match world.recorder.ending(name) {
@@ -69,5 +89,5 @@ pub fn run(seed: u64, jobs: usize, trace: Option<&str>) -> Outcome {
             violations.push(format!("{name} was submitted to Ray {count} times"));
         }
     }
-    Outcome { seed, steps: world.steps, violations, counts: world.recorder.counts.clone() }
+    Outcome { seed, steps: world.steps, violations, counts: world.recorder.counts.clone(), chaos: chaos.counts }
 }

@@ -2,15 +2,21 @@
 //! Same seed and story, same run, bit for bit.
 //! Must not know what the product decides: it carries messages, and loses some.
 
+mod faults;
+mod streams;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rayfleet::api::wire::{Method, Reply, Request};
 use rayfleet::api::{Cluster, MemberName, Time};
-use rayfleet::sandbox::apiserver::{Answer, Line, WatchId};
+use rayfleet::sandbox::apiserver::{Answer, WatchId};
 use rayfleet::shell::informer::core::End;
 use serde_json::{Value, json};
 use shards::Profile;
+
+pub use self::faults::{DEATHS, Death};
+use self::streams::Stream;
 
 use crate::check::Recorder;
 use crate::fleet::{self, MemberPlan};
@@ -21,30 +27,51 @@ use crate::site::Site;
 /// Where the simulated clock begins.
 const BEGIN: Time = Time(1_700_000_000_000);
 
-/// How the controller dies at one of its writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Death {
-    /// Right before the write is sent.
-    NotSent,
-    /// The write is carried out, its answer never arrives.
-    AnswerLost,
-    /// The write is carried out only after the first write of the restarted controller.
-    CarriedOutLate,
-}
-
-/// All variants.
-pub const DEATHS: [Death; 3] = [Death::NotSent, Death::AnswerLost, Death::CarriedOutLate];
-
 #[derive(Clone, Debug)]
 enum Event {
-    Arrive { replica: usize, life: u64, out: Outgoing, fate: Fate },
-    Answer { replica: usize, life: u64, call: u64, reply: Option<Reply> },
-    Opened { replica: usize, life: u64, call: u64 },
-    Line { replica: usize, life: u64, call: u64, line: Vec<u8> },
-    Ended { replica: usize, life: u64, call: u64, end: End },
-    Wake { replica: usize, life: u64 },
+    /// What a replica had decided to send before it froze.
+    Send {
+        replica: usize,
+        life: u64,
+        out: Outgoing,
+    },
+    Arrive {
+        replica: usize,
+        life: u64,
+        out: Outgoing,
+        fate: Fate,
+    },
+    Answer {
+        replica: usize,
+        life: u64,
+        call: u64,
+        reply: Option<Reply>,
+    },
+    Opened {
+        replica: usize,
+        life: u64,
+        call: u64,
+    },
+    Line {
+        replica: usize,
+        life: u64,
+        call: u64,
+        line: Vec<u8>,
+    },
+    Ended {
+        replica: usize,
+        life: u64,
+        call: u64,
+        end: End,
+    },
+    Wake {
+        replica: usize,
+        life: u64,
+    },
     Site,
-    Start { replica: usize },
+    Start {
+        replica: usize,
+    },
 }
 
 struct Process {
@@ -52,15 +79,8 @@ struct Process {
     life: u64,
     replica: Option<Replica>,
     dead: BTreeSet<String>,
-}
-
-struct Stream {
-    replica: usize,
-    life: u64,
-    call: u64,
-    /// Lines keep their order: none arrives before this.
-    not_before: Time,
-    cut: bool,
+    /// Nothing reaches it and nothing leaves it before this time.
+    frozen_until: Option<Time>,
 }
 
 /// The fleet.
@@ -89,15 +109,25 @@ pub struct World {
     /// When each site wants to act by itself.
     wants: BTreeMap<Cluster, Time>,
     death: Option<(usize, Death)>,
-    held_back: Option<(Outgoing, u64)>,
+    /// Freezes that were ordered: length by number of the write at which each begins.
+    freezes: BTreeMap<usize, Duration>,
+    /// A write that is carried out only after the first write of a successor: author, its life.
+    held_back: Option<(Outgoing, usize, u64)>,
     profile: LinkProfile,
     seed: u64,
     down: BTreeSet<Cluster>,
+    /// Links of single replicas that carry nothing at present.
+    parted: BTreeSet<(usize, Cluster)>,
 }
 
 impl World {
     /// A fleet of these members with one replica, whose links are calm.
     pub fn new(seed: u64, members: &[MemberPlan]) -> Self {
+        Self::with_replicas(seed, members, 1)
+    }
+
+    /// A fleet of these members with this many replicas (seats `a`, `b`, …), whose links are calm.
+    pub fn with_replicas(seed: u64, members: &[MemberPlan], replicas: usize) -> Self {
         let mut sites = BTreeMap::new();
         sites.insert(Cluster::Hub, fleet::hub(seed, members, BEGIN));
         for (index, plan) in members.iter().enumerate() {
@@ -121,14 +151,20 @@ impl World {
             touched: BTreeSet::new(),
             wants: BTreeMap::new(),
             death: None,
+            freezes: BTreeMap::new(),
             held_back: None,
             profile: LinkProfile::calm(),
             seed,
             down: BTreeSet::new(),
+            parted: BTreeSet::new(),
         };
         world.touched = world.sites.keys().cloned().collect();
-        world.processes.push(Process { seat: "a".to_owned(), life: 0, replica: None, dead: BTreeSet::new() });
-        world.push(BEGIN, Event::Start { replica: 0 });
+        for (replica, seat) in ('a'..='z').take(replicas).enumerate() {
+            let process =
+                Process { seat: seat.to_string(), life: 0, replica: None, dead: BTreeSet::new(), frozen_until: None };
+            world.processes.push(process);
+            world.push(BEGIN, Event::Start { replica });
+        }
         world.settle();
         world
     }
@@ -138,30 +174,6 @@ impl World {
         self.profile = profile.clone();
         for link in self.links.values_mut() {
             link.profile = profile.clone();
-        }
-    }
-
-    /// The controller dies at its write number `at` (counted from 0 over the whole run) and comes back a second later.
-    pub fn die_at(&mut self, at: usize, death: Death) {
-        self.death = Some((at, death));
-    }
-
-    /// Whether the death that was ordered has happened.
-    pub fn has_died(&self) -> bool {
-        self.death.is_none()
-    }
-
-    /// A member that can no longer be reached by anybody, or can again.
-    pub fn cut(&mut self, member: &str, down: bool) {
-        let cluster = Cluster::Member(member.into());
-        if down {
-            self.down.insert(cluster.clone());
-            let cut: Vec<_> = self.streams.keys().filter(|(c, _)| *c == cluster).cloned().collect();
-            for key in cut {
-                self.cut_stream(&key);
-            }
-        } else {
-            self.down.remove(&cluster);
         }
     }
 
@@ -261,33 +273,6 @@ impl World {
         self.now = end;
     }
 
-    /// Kills the replica now; it comes back after `pause`.
-    pub fn restart(&mut self, pause: Duration) {
-        self.kill(0);
-        let at = self.now + pause;
-        self.push(at, Event::Start { replica: 0 });
-    }
-
-    fn kill(&mut self, replica: usize) {
-        let process = &mut self.processes[replica];
-        process.dead.insert(process_name(&process.seat, process.life));
-        process.replica = None;
-        let life = process.life;
-        process.life += 1;
-        let gone: Vec<_> = self
-            .streams
-            .iter()
-            .filter(|(_, s)| s.replica == replica && s.life == life)
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in gone {
-            self.streams.remove(&key);
-            if let Some(site) = self.sites.get_mut(&key.0) {
-                site.server.close_watch(key.1);
-            }
-        }
-    }
-
     fn push(&mut self, at: Time, event: Event) {
         self.sequence += 1;
         self.queue.insert((at.max(self.now), self.sequence), event);
@@ -308,7 +293,16 @@ impl World {
         let Some(((at, _), event)) = self.queue.pop_first() else { return };
         self.now = self.now.max(at);
         self.steps += 1;
+        if let Some(thaw) = self.thaw(&event) {
+            self.push(thaw, event);
+            return;
+        }
         match event {
+            Event::Send { replica, life, out } => {
+                if self.processes[replica].life == life {
+                    self.dispatch(replica, life, out);
+                }
+            }
             Event::Arrive { replica, life, out, fate } => self.arrive(replica, life, &out, fate),
             Event::Answer { replica, life, call, reply } => {
                 self.tell(replica, life, |r, now| r.answer(call, reply.as_ref(), now));
@@ -348,6 +342,7 @@ impl World {
         let Some(replica) = process.replica.as_mut() else { return };
         let wishes = tell(replica, now);
         self.grant(index, life, wishes);
+        self.one_authority(index);
     }
 
     fn grant(&mut self, index: usize, life: u64, wishes: Vec<Wish>) {
@@ -358,20 +353,13 @@ impl World {
             match wish {
                 Wish::Send(out) => self.send(index, life, out),
                 Wish::WakeAt(at) => self.push(at, Event::Wake { replica: index, life }),
-                Wish::Close(call) => {
-                    let found =
-                        self.streams.iter().find(|(_, s)| s.replica == index && s.life == life && s.call == call);
-                    if let Some(key) = found.map(|(key, _)| key.clone()) {
-                        self.streams.remove(&key);
-                        if let Some(site) = self.sites.get_mut(&key.0) {
-                            site.server.close_watch(key.1);
-                        }
-                    }
-                }
+                Wish::Close(call) => self.close_call(index, life, call),
+                Wish::Held(unit) => self.taken_over(&unit),
                 Wish::Exit(why) => {
-                    self.recorder.violations.push(format!("the replica ended: {why}"));
+                    self.recorder.violations.push(format!("replica {} ended: {why}", self.processes[index].seat));
                     self.kill(index);
                 }
+                Wish::Left => self.kill(index),
             }
         }
     }
@@ -380,25 +368,27 @@ impl World {
         if out.is_write {
             let number = self.writes.len();
             self.writes.push(format!("{} {} on {}", out.request.method.as_str(), out.request.target, out.cluster));
+            if let Some(length) = self.freezes.remove(&number) {
+                self.freeze(replica, length);
+            }
             if let Some((at, death)) = self.death
                 && at == number
             {
                 self.death = None;
-                match death {
-                    Death::NotSent => {}
-                    Death::AnswerLost => {
-                        let arrives = self.now + Duration::from_millis(2);
-                        let fate = Fate::AnswerLost(Duration::ZERO);
-                        self.push(arrives, Event::Arrive { replica, life, out, fate });
-                    }
-                    Death::CarriedOutLate => self.held_back = Some((out, life)),
-                }
-                self.restart(Duration::from_secs(1));
+                self.die(replica, life, out, death);
                 return;
             }
         }
+        match self.processes[replica].frozen_until {
+            Some(thaw) => self.push(thaw, Event::Send { replica, life, out }),
+            None => self.dispatch(replica, life, out),
+        }
+    }
+
+    /// Puts a request on its link.
+    fn dispatch(&mut self, replica: usize, life: u64, out: Outgoing) {
         let limit = Duration::from_millis(out.time_limit_ms);
-        let down = self.down.contains(&out.cluster);
+        let down = self.is_down(replica, &out.cluster);
         let fate = self.link(replica, &out.cluster.clone()).fate();
         let fate = if down { Fate::Lost } else { fate };
         let late = Event::Answer { replica, life, call: out.call, reply: None };
@@ -431,10 +421,10 @@ impl World {
             self.carry_out(out)
         };
         if out.is_write
-            && let Some((late, its_life)) = self.held_back.take()
+            && let Some((late, author, its_life)) = self.held_back.take()
         {
-            if its_life == life {
-                self.held_back = Some((late, its_life));
+            if (author, its_life) == (replica, life) {
+                self.held_back = Some((late, author, its_life));
             } else {
                 self.touched.insert(late.cluster.clone());
                 self.carry_out(&late);
@@ -447,7 +437,7 @@ impl World {
                     Fate::Refused(there, _) => Some(there),
                     Fate::AnswerLost(_) | Fate::Lost => None,
                 };
-                if let Some(back) = back {
+                if let Some(back) = back.filter(|_| !self.is_down(replica, &out.cluster)) {
                     self.push(now + back, Event::Answer { replica, life, call: out.call, reply: Some(reply) });
                 } else if out.is_watch {
                     self.push(
@@ -496,15 +486,6 @@ impl World {
         }
     }
 
-    fn cut_stream(&mut self, key: &(Cluster, WatchId)) {
-        let Some(stream) = self.streams.remove(key) else { return };
-        if let Some(site) = self.sites.get_mut(&key.0) {
-            site.server.close_watch(key.1);
-        }
-        let Stream { replica, life, call, not_before, .. } = stream;
-        self.push(not_before, Event::Ended { replica, life, call, end: End::Cut });
-    }
-
     /// Lets all sites act at the present time and sends lines of watches on their way.
     fn settle(&mut self) {
         let now = self.now;
@@ -527,29 +508,6 @@ impl World {
         {
             self.site_due = Some(at);
             self.push(at, Event::Site);
-        }
-    }
-
-    fn deliver(&mut self, cluster: &Cluster, watch: WatchId, line: Line) {
-        let key = (cluster.clone(), watch);
-        let Some(replica) = self.streams.get(&key).map(|s| s.replica) else { return };
-        let link = self.link(replica, cluster);
-        let (delay, cut) = (link.delay(), link.cuts());
-        let now = self.now;
-        let Some(stream) = self.streams.get_mut(&key) else { return };
-        stream.not_before = stream.not_before.max(now + delay);
-        stream.cut |= cut;
-        let (life, call, at) = (stream.life, stream.call, stream.not_before);
-        if stream.cut {
-            self.cut_stream(&key);
-            return;
-        }
-        match line {
-            Line::Event(bytes) => self.push(at, Event::Line { replica, life, call, line: bytes.to_vec() }),
-            Line::End => {
-                self.streams.remove(&key);
-                self.push(at, Event::Ended { replica, life, call, end: End::Clean });
-            }
         }
     }
 
