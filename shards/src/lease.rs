@@ -12,8 +12,17 @@ pub const SEAT_PREFIX: &str = "seat-";
 pub const PLACE: &str = "rayfleet.io/holder-place";
 /// Annotation: version of the hashing algorithms.
 pub const ALGORITHM: &str = "rayfleet.io/ring-algorithm";
-/// Annotation: `joining`, `ready` or `draining`.
+/// Annotation: [`JOINING`], [`READY`] or [`DRAINING`].
 pub const STATE: &str = "rayfleet.io/seat-state";
+/// State of a seat whose process is not warm yet: no unit comes to it.
+pub const JOINING: &str = "joining";
+/// State of a seat that takes its share.
+pub const READY: &str = "ready";
+/// State of a seat that is being left: its units go to others.
+pub const DRAINING: &str = "draining";
+
+/// Annotation of a unit's record that was given free: the seat that should take it.
+pub const NEXT: &str = "rayfleet.io/next-seat";
 
 /// Whether a version is later than another one of the same record. Versions that are no numbers cannot be ordered: another
 /// one is taken for news.

@@ -144,7 +144,7 @@ pub enum Effect {
     Watch(Cluster, BTreeSet<Kind>),
     /// Take a new consistent list of these kinds: the barrier of a unit, or doubt.
     Relist(Cluster, BTreeSet<Kind>),
-    /// Hold exactly these units, besides the queue units: those of all members that are known.
+    /// Exactly these units are there, besides the queue units: those of all members that are known.
     Units(BTreeSet<Arc<str>>),
     /// A member is known by this spec from now on: read its kubeconfig Secret, build its client, answer with
     /// `Input::Cluster`. `None`: its `MemberCluster` is gone.
@@ -154,6 +154,8 @@ pub enum Effect {
     Doubt(Arc<str>, u64),
     /// Write an Event, as far as the limits allow.
     Record(Note),
+    /// Everything on the hub was listed once: this process can take its share of the work. Told once.
+    Warm,
     /// Call again with `Input::Tick` at this time at the latest. The latest one counts.
     WakeAt(Time),
 }
@@ -209,6 +211,8 @@ pub struct Engine {
     /// When each job was last asked about.
     asked: BTreeMap<(MemberName, Dashboard, Arc<str>), Time>,
     epochs: BTreeMap<Arc<str>, u64>,
+    /// [`Effect::Warm`] was told.
+    warm: bool,
     wake_at: Option<Time>,
     /// Next look at expectations that take too long.
     check_at: Option<Time>,
@@ -268,6 +272,7 @@ impl Engine {
             rays: RayTable::default(),
             asked: BTreeMap::new(),
             epochs: BTreeMap::new(),
+            warm: false,
             wake_at: None,
             check_at: None,
             tidy_at: Time(0),
@@ -282,6 +287,10 @@ impl Engine {
             self.wake_at = None;
         }
         self.take_in(input, now, &mut out);
+        if !self.warm && self.not_listed().is_empty() {
+            self.warm = true;
+            out.push(Effect::Warm);
+        }
         self.ring(now, &mut out);
         for _ in 0..LOOKS_MAX {
             let Some(key) = self.queue.take(now) else { break };
@@ -319,6 +328,13 @@ impl Engine {
     /// The tables of a cluster, if it is watched.
     pub fn tables(&self, cluster: &Cluster) -> Option<&Tables> {
         self.world.tables(cluster)
+    }
+
+    /// Kinds of the hub that were never listed, by name; one that the hub does not serve counts as listed.
+    pub fn not_listed(&self) -> Vec<&'static str> {
+        let tables = &self.world.hub;
+        let missing = |kind: &&Kind| tables.table(**kind).listed.is_none() && tables.table(**kind).unserved.is_none();
+        units::HUB_KINDS.iter().filter(missing).map(|kind| kind.name()).collect()
     }
 
     /// Sizes, for metrics.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::api::{Cluster, Id, Kind, Time, Uid};
-use crate::engine::{Engine, HUB_KINDS};
+use crate::engine::Engine;
 use crate::row::{Facts, Table};
 
 /// Keys in a report at most.
@@ -175,14 +175,4 @@ fn table(cluster: &Cluster, kind: Kind, table: &Table, now: Time) -> TableReport
             .map(|((namespace, name), object)| (format!("{namespace}/{name}"), object.error.clone()))
             .collect(),
     }
-}
-
-/// Kinds of the hub that have not been listed yet: what readiness waits for.
-pub fn not_listed(engine: &Engine) -> Vec<&'static str> {
-    let hub = engine.tables(&Cluster::Hub);
-    HUB_KINDS
-        .iter()
-        .filter(|kind| hub.is_none_or(|t| t.table(**kind).listed.is_none() && t.table(**kind).unserved.is_none()))
-        .map(|kind| kind.name())
-        .collect()
 }

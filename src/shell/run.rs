@@ -273,6 +273,7 @@ impl Hands {
             }
             Effect::Doubt(unit, epoch) => self.heartbeat.order(Order::Stamp(unit.to_string(), epoch)),
             Effect::Record(note) => self.events.record(note),
+            Effect::Warm => self.heartbeat.order(Order::Ready),
             Effect::WakeAt(at) => self.wake = Some(at),
         }
     }
@@ -363,7 +364,7 @@ fn look_at(engine: &Engine, standing: &Standing, leaving: bool) -> Readiness {
     if !standing.seated() {
         missing.push("its seat is not held".to_owned());
     }
-    let kinds = report::not_listed(engine);
+    let kinds = engine.not_listed();
     if !kinds.is_empty() {
         missing.push(format!("not yet listed on the hub: {}", kinds.join(", ")));
     }

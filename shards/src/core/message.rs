@@ -86,7 +86,9 @@ pub enum Input {
     Read(Call, Result<Option<Record>, Failure>),
     /// Answer to [`Ask::Create`] and [`Ask::Put`]: the record as it is now.
     Written(Call, Result<Record, Failure>),
-    /// Besides the queue units, exactly these are to be held.
+    /// What this process needs before it can work is there: its seat counts from now on.
+    Ready,
+    /// Besides the queue units, these are there; which of them are to be held here, the ring says.
     Wanted(BTreeSet<String>),
     /// The process with this identity, which ran at this very place, has ended: known, not guessed.
     Dead(String),

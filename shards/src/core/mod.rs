@@ -6,6 +6,7 @@
 //! * `seat`: our own seat: taken, renewed, lost, left.
 //! * `view`: what the records say of the others: who is silent, who is fenced, which unit dangles.
 //! * `follow`: how records are followed: a list, then a stream of changes.
+//! * `target`: which units should be ours: the ring on that view.
 //! * `units`: unit records: acquired, drained, released, lost; epochs.
 //! * `answers`: which answer goes where. `calls`: what is under way.
 //!
@@ -18,6 +19,7 @@ mod follow;
 mod message;
 mod profile;
 mod seat;
+mod target;
 mod units;
 mod view;
 
@@ -26,6 +28,7 @@ use follow::Follow;
 pub use message::{Ask, Call, Change, Effect, Failure, Identity, Input, Listing};
 pub use profile::Profile;
 use seat::Seat;
+use target::Targets;
 use units::Units;
 use view::View;
 
@@ -58,6 +61,7 @@ pub struct Shards {
     seat: Seat,
     view: View,
     units: Units,
+    targets: Targets,
     follow: Follow,
     stalled: bool,
 }
@@ -73,6 +77,7 @@ impl Shards {
             seat: Seat::new(seed),
             view: View::default(),
             units: Units::default(),
+            targets: Targets::default(),
             follow: Follow::default(),
             stalled: false,
         }
@@ -105,7 +110,11 @@ impl Shards {
         }
         match input {
             Input::Tick => {}
-            Input::Wanted(units) => self.units.want(units),
+            Input::Ready => self.ready(),
+            Input::Wanted(units) => {
+                self.units.want(units);
+                self.targets.units_changed();
+            }
             Input::Dead(process) => self.seat.died(process),
             Input::Stamp(unit, epoch) => self.stamp(unit, epoch, &mut out),
             Input::Stalled(stalled) => self.stalled = stalled,
@@ -137,11 +146,13 @@ impl Shards {
             Stage::Seated => {
                 self.renew(now, out);
                 self.fence_silent(now, out);
+                self.retarget(now);
                 self.acquire(now, out);
-                self.give_up_unwanted(out);
+                self.hand_over(now, out);
             }
             Stage::Leaving => {
                 self.renew(now, out);
+                self.retarget(now);
                 self.leave_when_empty(out);
             }
         }
@@ -151,11 +162,18 @@ impl Shards {
             (!self.follow.streams()).then_some(self.follow.next_list),
             seated.then_some(self.seat.next_renew),
             (self.seated() && !self.stalled).then_some(self.view.next_silence),
+            (self.seated() && !self.targets.settled(now)).then(|| self.targets.settles_at()),
             self.seat.until,
         ];
         let next = next.into_iter().flatten().min().unwrap_or(now + self.profile.renew_ms);
         // What is overdue waits for an answer that is under way: never ask to be called at once, again and again.
         out.push(Effect::WakeAt(next.max(now + WAKE_MIN_MS)));
+    }
+
+    /// What the view says now: who should have which unit.
+    fn retarget(&mut self, now: Mono) {
+        let seats = self.view.ready_seats(&self.profile, now);
+        self.targets.see(seats, self.units.wanted(), now);
     }
 
     fn ask(&mut self, purpose: Purpose, ask: Ask, out: &mut Vec<Effect>) -> Call {

@@ -18,6 +18,8 @@ pub(super) struct Seat {
     /// H after the moment before the last successful renewal was handed out.
     pub(super) until: Option<Mono>,
     pub(super) next_renew: Mono,
+    /// What the process needs before it can work is there.
+    ready: bool,
     /// Processes that are known to have ended.
     dead: BTreeSet<String>,
     dice: u64,
@@ -25,7 +27,19 @@ pub(super) struct Seat {
 
 impl Seat {
     pub(super) fn new(seed: u64) -> Self {
-        Self { record: None, incarnation: 0, until: None, next_renew: Mono(0), dead: BTreeSet::new(), dice: seed }
+        Self {
+            record: None,
+            incarnation: 0,
+            until: None,
+            next_renew: Mono(0),
+            ready: false,
+            dead: BTreeSet::new(),
+            dice: seed,
+        }
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready
     }
 
     pub(super) fn died(&mut self, process: String) {
@@ -53,6 +67,22 @@ impl Shards {
         format!("{SEAT_PREFIX}{}", self.me.seat)
     }
 
+    fn seat_state(&self) -> &'static str {
+        match self.stage {
+            Stage::Leaving | Stage::Ended => lease::DRAINING,
+            _ if self.seat.ready => lease::READY,
+            _ => lease::JOINING,
+        }
+    }
+
+    /// The process is warm: its seat says so at once.
+    pub(super) fn ready(&mut self) {
+        if !self.seat.ready {
+            self.seat.ready = true;
+            self.seat.next_renew = Mono(0);
+        }
+    }
+
     pub(super) fn join(&mut self, now: Mono, out: &mut Vec<Effect>) {
         if self.calls.any(|p| matches!(p, Purpose::TakeSeat { .. } | Purpose::ReadSeat)) {
             return;
@@ -78,7 +108,7 @@ impl Shards {
         record.duration_seconds = self.profile.dead_ms / 1000;
         record.annotations.insert(lease::PLACE.to_owned(), self.me.place.clone());
         record.annotations.insert(lease::ALGORITHM.to_owned(), ALGORITHM.to_string());
-        record.annotations.insert(lease::STATE.to_owned(), "ready".to_owned());
+        record.annotations.insert(lease::STATE.to_owned(), self.seat_state().to_owned());
         let ask = if exists { Ask::Put(record) } else { Ask::Create(record) };
         self.ask(Purpose::TakeSeat { sent: now }, ask, out);
     }
@@ -112,7 +142,8 @@ impl Shards {
         {
             return;
         }
-        let Some(record) = self.seat.record.clone() else { return };
+        let Some(mut record) = self.seat.record.clone() else { return };
+        record.annotations.insert(lease::STATE.to_owned(), self.seat_state().to_owned());
         self.seat.next_renew = now + self.seat.jittered(self.profile.renew_ms);
         self.ask(Purpose::Renew { sent: now }, Ask::Put(record), out);
     }
@@ -121,10 +152,16 @@ impl Shards {
         match result {
             Ok(record) => {
                 if self.seat.record.is_some() {
+                    let draining = record.annotations.get(lease::STATE).is_some_and(|s| s == lease::DRAINING);
                     self.seat.until = Some(sent + self.profile.hold_ms);
                     self.follow.renewed(&record.version, now);
                     self.view.take_in(&self.me.seat, record.clone(), &self.profile, now);
                     self.seat.record = Some(record);
+                    if self.stage == Stage::Leaving && draining {
+                        // The others know: what is given free goes to them and does not come back.
+                        self.retarget(now);
+                        self.units.drain_all(out);
+                    }
                 }
             }
             Err(_) => self.ask_again(Purpose::ReadSeat, out),
@@ -167,8 +204,12 @@ impl Shards {
         self.seat.until = None;
         self.seat.record = None;
         self.units.lose_all(out);
-        self.stage = Stage::Joining;
         self.unfollow(out);
+        if self.stage == Stage::Leaving {
+            self.left(out);
+        } else {
+            self.stage = Stage::Joining;
+        }
     }
 
     fn exit(&mut self, why: String, out: &mut Vec<Effect>) {
@@ -184,7 +225,8 @@ impl Shards {
             return;
         }
         self.stage = Stage::Leaving;
-        self.units.drain_all(out);
+        // First the seat says so, else what is given free would come back: see `renewed`.
+        self.seat.next_renew = Mono(0);
     }
 
     /// The holder is emptied last: only a seat without units may be left.
@@ -197,7 +239,6 @@ impl Shards {
         }
         let Some(mut record) = self.seat.record.clone() else { return };
         record.holder.clear();
-        record.annotations.insert(lease::STATE.to_owned(), "draining".to_owned());
         self.ask(Purpose::EmptySeat, Ask::Put(record), out);
     }
 

@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::hash::queue_units;
 use crate::lease::Record;
+
+mod many;
 
 #[derive(Default)]
 struct Store {
@@ -59,6 +62,8 @@ struct Process {
     /// Processes that are known to have ended.
     dead: BTreeSet<String>,
     stream: Option<(Call, u64)>,
+    /// It has what it needs to work.
+    warm: bool,
     /// Its streams say nothing.
     mute: bool,
     lists: usize,
@@ -74,6 +79,7 @@ impl Process {
             left: false,
             dead: BTreeSet::new(),
             stream: None,
+            warm: true,
             mute: false,
             lists: 0,
         }
@@ -81,7 +87,8 @@ impl Process {
 
     /// Handles an input and everything that follows from it at once, the stream's news too.
     fn feed(&mut self, store: &mut Store, input: Input, now: Mono) {
-        let mut queue = vec![input];
+        let ready = self.warm.then_some(Input::Ready);
+        let mut queue: Vec<Input> = ready.into_iter().chain([input]).collect();
         while let Some(input) = queue.pop().or_else(|| self.news(store)) {
             for effect in self.shards.handle(input, now) {
                 match effect {

@@ -8,7 +8,12 @@ use super::calls::Purpose;
 use super::message::{Ask, Call, Effect, Failure};
 use crate::Mono;
 use crate::hash::queue_units;
-use crate::lease::{Record, is_newer};
+use crate::lease::{NEXT, Record, is_newer};
+
+/// Units that are being handed over at once: what a process gives away, it does not work on.
+const HAND_OVERS_MAX: usize = 8;
+/// A unit is handed over only to a seat that was seen to renew so often.
+const RENEWALS_MIN: u32 = 2;
 
 /// Requests for unit records that may be under way at once.
 const IN_FLIGHT_MAX: usize = 16;
@@ -45,10 +50,15 @@ impl Default for Units {
 }
 
 impl Units {
-    /// Besides the queue units, exactly these are to be held.
+    /// Besides the queue units, exactly these are there.
     pub(super) fn want(&mut self, units: BTreeSet<String>) {
         self.wanted = units;
         self.wanted.extend(queue_units());
+    }
+
+    /// All units that are there.
+    pub(super) fn wanted(&self) -> &BTreeSet<String> {
+        &self.wanted
     }
 
     /// Units that may be acted for: held, and not being given up.
@@ -139,14 +149,16 @@ impl Shards {
             if room == 0 {
                 break;
             }
-            if self.calls.any(|p| p.unit() == Some(unit)) {
+            let found = self.units.records.get(unit);
+            if !self.may_acquire(unit, found, now) || self.calls.any(|p| p.unit() == Some(unit)) {
                 continue;
             }
-            let (mut record, exists) = match self.units.records.get(unit) {
+            let (mut record, exists) = match found {
                 None => (Record { name: unit.clone(), ..Record::default() }, false),
                 Some(r) if r.holder == holder || self.view.dangling(r, &self.profile, now) => (r.clone(), true),
                 Some(_) => continue,
             };
+            record.annotations.remove(NEXT);
             let floor = |epochs: &BTreeMap<String, u64>| epochs.get(unit).copied().unwrap_or(0);
             let epoch = record.transitions.max(floor(&self.units.floors)).max(floor(&self.units.told)) + 1;
             record.holder.clone_from(&holder);
@@ -158,6 +170,15 @@ impl Shards {
         for (purpose, ask) in asks {
             self.ask(purpose, ask, out);
         }
+    }
+
+    /// Whether the unit should come to us if nobody has it. Two need not wait for the view to settle: what was handed to
+    /// us by name, and what this very seat had in an earlier life.
+    fn may_acquire(&self, unit: &str, record: Option<&Record>, now: Mono) -> bool {
+        let me = self.me.seat.as_str();
+        let handed = record.is_some_and(|r| r.holder.is_empty() && r.annotations.get(NEXT).is_some_and(|n| n == me));
+        let had = || record.and_then(Record::held_by).is_some_and(|(seat, _)| seat == me);
+        self.seat.is_ready() && (handed || (self.targets.of(unit) == Some(me) && (had() || self.targets.settled(now))))
     }
 
     pub(super) fn acquired(
@@ -177,12 +198,27 @@ impl Shards {
         }
     }
 
-    pub(super) fn give_up_unwanted(&mut self, out: &mut Vec<Effect>) {
-        let units = &mut self.units;
-        let surplus = units.held.keys().filter(|u| !units.wanted.contains(*u) && !units.quiescing.contains(*u));
-        let surplus: Vec<String> = surplus.cloned().collect();
+    /// Units that should be another's are drained, a few at once; those that are not there any more, all.
+    pub(super) fn hand_over(&mut self, now: Mono, out: &mut Vec<Effect>) {
+        let units = &self.units;
+        let mut room = HAND_OVERS_MAX.saturating_sub(units.quiescing.len());
+        let settled = self.targets.settled(now);
+        let mut surplus = Vec::new();
+        for unit in units.held.keys().filter(|unit| !units.quiescing.contains(*unit)) {
+            if !units.wanted.contains(unit) {
+                surplus.push(unit.clone());
+            } else if room > 0
+                && settled
+                && let Some(next) = self.targets.of(unit)
+                && next != self.me.seat
+                && self.view.renewals(next) >= RENEWALS_MIN
+            {
+                room -= 1;
+                surplus.push(unit.clone());
+            }
+        }
         for unit in surplus {
-            units.quiescing.insert(unit.clone());
+            self.units.quiescing.insert(unit.clone());
             out.push(Effect::Quiesce(unit));
         }
     }
@@ -195,6 +231,10 @@ impl Shards {
         }
         let Some(mut record) = self.units.records.get(unit).cloned() else { return };
         record.holder.clear();
+        match self.targets.of(unit).filter(|next| *next != self.me.seat) {
+            Some(next) => record.annotations.insert(NEXT.to_owned(), next.to_owned()),
+            None => record.annotations.remove(NEXT),
+        };
         self.ask(Purpose::Release(unit.to_owned()), Ask::Put(record), out);
     }
 

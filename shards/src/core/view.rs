@@ -10,13 +10,16 @@ use super::calls::Purpose;
 use super::message::{Ask, Effect};
 use super::{Profile, Shards};
 use crate::Mono;
-use crate::lease::{Record, is_newer};
+use crate::hash::ALGORITHM;
+use crate::lease::{self, Record, is_newer};
 
 /// A seat, and when its record was last seen to change.
 #[derive(Clone, Debug)]
 struct Observed {
     record: Record,
     changed: Mono,
+    /// How often its present holder was seen to renew it.
+    renewals: u32,
 }
 
 impl Observed {
@@ -61,6 +64,24 @@ impl View {
         self.hears(profile, now) && self.seats.get(seat).is_some_and(|seat| seat.due(profile) <= now)
     }
 
+    /// Seats that take their share of the units, in order: ready, not silent, and with the same hashing as ours.
+    pub(super) fn ready_seats(&self, profile: &Profile, now: Mono) -> Vec<String> {
+        let algorithm = ALGORITHM.to_string();
+        let ready = self.seats.iter().filter(|(name, seat)| {
+            let said = |key: &str| seat.record.annotations.get(key).map(String::as_str);
+            !seat.record.holder.is_empty()
+                && said(lease::STATE) == Some(lease::READY)
+                && said(lease::ALGORITHM) == Some(&algorithm)
+                && !self.silent(name, profile, now)
+        });
+        ready.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// How often a seat's present holder was seen to renew it.
+    pub(super) fn renewals(&self, seat: &str) -> u32 {
+        self.seats.get(seat).map_or(0, |seat| seat.renewals)
+    }
+
     /// A unit record names a holder that can never write again.
     pub(super) fn dangling(&self, record: &Record, profile: &Profile, now: Mono) -> bool {
         match record.held_by() {
@@ -100,8 +121,10 @@ impl View {
     /// A seat's record as a list or an answer to us shows it.
     pub(super) fn take_in(&mut self, seat: &str, record: Record, profile: &Profile, now: Mono) {
         self.absent.remove(seat);
-        let same = self.seats.get(seat).filter(|known| known.record.version == record.version);
-        let seen = Observed { changed: same.map_or(now, |known| known.changed), record };
+        let known = self.seats.get(seat).filter(|known| known.record.transitions == record.transitions);
+        let same = known.filter(|known| known.record.version == record.version);
+        let renewals = known.map_or(0, |known| known.renewals + u32::from(same.is_none()));
+        let seen = Observed { changed: same.map_or(now, |known| known.changed), renewals, record };
         self.next_silence = self.next_silence.min(seen.due(profile));
         self.seats.insert(seat.to_owned(), seen);
     }

@@ -44,7 +44,9 @@ pub struct Settings {
 /// What the heartbeat is told.
 #[derive(Debug)]
 pub enum Order {
-    /// Besides the queue units, hold exactly these.
+    /// The process is warm: its seat takes its share from now on.
+    Ready,
+    /// Besides the queue units, exactly these are there.
     Wanted(BTreeSet<String>),
     /// An object carries this epoch of this unit.
     Stamp(String, u64),
@@ -151,6 +153,7 @@ async fn beat(
             biased;
             answer = answers.recv() => answer.ok_or("the heartbeat lost its own answers")?,
             order = orders.recv() => match order {
+                Some(Order::Ready) => Input::Ready,
                 Some(Order::Wanted(units)) => Input::Wanted(units),
                 Some(Order::Stamp(unit, epoch)) => Input::Stamp(unit, epoch),
                 Some(Order::Quiesced(unit)) => Input::Quiesced(unit),

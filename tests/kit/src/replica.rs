@@ -346,6 +346,7 @@ impl Replica {
                 let request = request::note(&note, now);
                 self.send(Purpose::Note, cluster, request, READ_LIMIT_MS, wishes);
             }
+            Effect::Warm => self.feed_shards(shards::Input::Ready, now, wishes),
             Effect::WakeAt(at) => {
                 self.engine_wake = Some(at);
                 wishes.push(Wish::WakeAt(at));

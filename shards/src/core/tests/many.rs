@@ -1,0 +1,160 @@
+//! Several processes over one store: who gets what when they join, leave, die and come back.
+
+use super::*;
+use crate::ring;
+
+/// Processes that run side by side, 50 ms apart within each quarter of a second.
+struct Group {
+    store: Store,
+    processes: Vec<Process>,
+    now: u64,
+}
+
+impl Group {
+    fn of(seats: &[&str]) -> Self {
+        let processes = seats.iter().map(|seat| Process::new(seat, &format!("{seat}/1"))).collect();
+        Self { store: Store::default(), processes, now: 0 }
+    }
+
+    fn run_for(&mut self, ms: u64) {
+        let end = self.now + ms;
+        while self.now < end {
+            self.now += 250;
+            for (index, process) in self.processes.iter_mut().enumerate() {
+                process.feed(&mut self.store, Input::Tick, Mono(self.now + 50 * index as u64));
+            }
+            self.one_holder_each();
+        }
+    }
+
+    fn one_holder_each(&self) {
+        let mut seen = BTreeMap::new();
+        for process in &self.processes {
+            for (unit, _) in process.shards.may_act(Mono(self.now + 200)) {
+                let other = seen.insert(unit.to_owned(), process.shards.me.seat.clone());
+                assert_eq!(other, None, "{unit} is also with {}", process.shards.me.seat);
+            }
+        }
+    }
+
+    fn loads(&self) -> Vec<usize> {
+        self.processes.iter().map(|p| p.held.len()).collect()
+    }
+
+    /// Every unit is with the seat that the ring names for these seats.
+    fn is_as_the_ring_says(&self, seats: &[&str]) {
+        let seats: Vec<String> = seats.iter().map(|&s| s.to_owned()).collect();
+        let units: Vec<String> = queue_units().collect();
+        for (unit, seat) in ring::targets(&seats, units.iter().map(String::as_str)) {
+            let holder = self.store.records[&unit].held_by().map(|(seat, _)| seat.to_owned());
+            assert_eq!(holder.as_ref(), Some(&seat), "{unit}: {:?}", self.store.records[&unit]);
+        }
+    }
+
+    fn epochs(&self) -> BTreeMap<String, u64> {
+        queue_units().map(|unit| (unit.clone(), self.store.records[&unit].transitions)).collect()
+    }
+}
+
+#[test]
+fn processes_that_begin_together_share_the_units_as_the_ring_says() {
+    let mut group = Group::of(&["a", "b", "c"]);
+    group.run_for(30_000);
+    group.is_as_the_ring_says(&["a", "b", "c"]);
+    assert!(group.loads().iter().all(|load| (12..=27).contains(load)), "{:?}", group.loads());
+}
+
+#[test]
+fn a_seat_that_joins_gets_its_share_and_nothing_moves_between_the_others() {
+    let mut group = Group::of(&["a", "b"]);
+    group.run_for(30_000);
+    let before = group.epochs();
+    group.processes.push(Process::new("c", "c/1"));
+    group.run_for(30_000);
+    group.is_as_the_ring_says(&["a", "b", "c"]);
+    let moved = group.epochs().iter().filter(|(unit, epoch)| before[*unit] != **epoch).count();
+    // The cap makes a few move between the others too.
+    assert!((12..=34).contains(&moved), "{moved} of 64 moved; the ideal is 21");
+    assert!(group.epochs().iter().all(|(unit, epoch)| *epoch <= before[unit] + 1), "nothing moved twice");
+}
+
+#[test]
+fn a_process_that_is_not_warm_gets_no_unit() {
+    let mut group = Group::of(&["a"]);
+    group.run_for(10_000);
+    let mut cold = Process::new("b", "b/1");
+    cold.warm = false;
+    group.processes.push(cold);
+    group.run_for(30_000);
+    assert_eq!(group.loads(), [64, 0]);
+    assert_eq!(group.store.records["seat-b"].annotations[crate::lease::STATE], "joining");
+    group.processes[1].warm = true;
+    group.run_for(10_000);
+    group.is_as_the_ring_says(&["a", "b"]);
+}
+
+#[test]
+fn a_seat_that_is_left_hands_its_units_on_at_once_and_once() {
+    let mut group = Group::of(&["a", "b", "c"]);
+    group.run_for(30_000);
+    let (before, now) = (group.epochs(), Mono(group.now));
+    let [a, ..] = &mut group.processes[..] else { unreachable!() };
+    a.feed(&mut group.store, Input::Leave, now);
+    assert!(a.left, "nothing was in flight");
+    group.run_for(250);
+    group.is_as_the_ring_says(&["b", "c"]);
+    let epochs = group.epochs();
+    assert!(epochs.iter().all(|(unit, epoch)| *epoch <= before[unit] + 1), "no unit went back and forth");
+    group.run_for(30_000);
+    assert_eq!(group.epochs(), epochs, "and none moves later");
+}
+
+#[test]
+fn units_of_a_process_that_died_are_with_the_others_after_d() {
+    let mut group = Group::of(&["a", "b", "c"]);
+    group.run_for(30_000);
+    group.processes.remove(0);
+    group.run_for(11_000);
+    assert_eq!(group.store.records["seat-a"].holder, "a/1", "too early");
+    group.run_for(9_000);
+    group.is_as_the_ring_says(&["b", "c"]);
+}
+
+#[test]
+fn a_process_that_comes_back_under_its_seat_has_its_own_units_again_before_d() {
+    let mut group = Group::of(&["a", "b", "c"]);
+    group.run_for(30_000);
+    let before = group.epochs();
+    let mine: BTreeSet<String> = group.processes[0].held.keys().cloned().collect();
+    let mut again = Process::new("a", "a/2");
+    again.dead.insert("a/1".into());
+    group.processes[0] = again;
+    group.run_for(1_000);
+    assert_eq!(group.processes[0].held.keys().cloned().collect::<BTreeSet<_>>(), mine);
+    let others = group.epochs().into_iter().filter(|(unit, _)| !mine.contains(unit));
+    assert!(others.into_iter().all(|(unit, epoch)| epoch == before[&unit]), "nothing else moved");
+}
+
+#[test]
+fn at_rest_a_process_writes_nothing_but_its_renewals() {
+    let mut group = Group::of(&["a", "b", "c"]);
+    group.run_for(30_000);
+    group.store.log.clear();
+    group.run_for(60_000);
+    assert!(group.store.log.iter().all(|line| line.starts_with("seat-")), "{:?}", group.store.log);
+    assert!(group.store.log.len() <= 3 * 60_000 / 2_700 + 3, "{} writes", group.store.log.len());
+}
+
+#[test]
+fn no_unit_goes_to_a_seat_with_another_hashing() {
+    let mut group = Group::of(&["a", "b"]);
+    group.run_for(20_000);
+    let mut seat = group.store.records["seat-b"].clone();
+    seat.name = "seat-z".into();
+    seat.version.clear();
+    seat.holder = "z/1".into();
+    seat.annotations.insert(crate::lease::ALGORITHM.to_owned(), "99".into());
+    group.store.write(seat, true).unwrap();
+    group.run_for(10_000);
+    group.is_as_the_ring_says(&["a", "b"]);
+}
