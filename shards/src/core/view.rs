@@ -88,8 +88,14 @@ impl View {
             None => record.holder.is_empty() || !record.holder.contains('#'),
             Some((seat, incarnation)) => match self.seat(seat) {
                 // A seat that a person deleted: its holder may trust it for H yet.
-                None => self.absent.get(seat).is_some_and(|since| *since + profile.dead_ms <= now),
-                Some(s) => s.transitions > incarnation || s.holder.is_empty(),
+                None => {
+                    self.hears(profile, now)
+                        && self.absent.get(seat).is_some_and(|since| *since + profile.dead_ms <= now)
+                }
+                Some(s) if s.transitions == incarnation => s.holder.is_empty(),
+                // An older life than the record names: our sight is old, or a person has set the seat back.
+                Some(s) if s.transitions < incarnation => s.holder.is_empty() && self.silent(seat, profile, now),
+                Some(_) => true,
             },
         }
     }

@@ -135,6 +135,49 @@ fn a_process_that_comes_back_under_its_seat_has_its_own_units_again_before_d() {
     assert!(others.into_iter().all(|(unit, epoch)| epoch == before[&unit]), "nothing else moved");
 }
 
+/// Found by the simulator: the old sight of an empty seat made the units of its next life look free.
+#[test]
+fn an_old_sight_of_a_seat_does_not_free_the_units_of_its_next_life() {
+    let seat = |holder: &str, transitions| Record {
+        name: "seat-b".into(),
+        version: "5".into(),
+        holder: holder.into(),
+        transitions,
+        ..Record::default()
+    };
+    let unit = |holder: &str| Record { name: "q-00".into(), holder: holder.into(), ..Record::default() };
+    let (profile, now, later) = (Profile::DEFAULT, Mono(1_000), Mono(16_500));
+    let sight = |record: Record| {
+        let mut view = View::default();
+        view.heard(&profile, now);
+        view.listed([("b".to_owned(), record)].into(), &BTreeMap::new(), &profile, now);
+        view
+    };
+    for (seen, holder, free) in [
+        (seat("", 1), "b#1", true),
+        (seat("", 1), "b#2", false),
+        (seat("b/1", 1), "b#2", false),
+        (seat("b/2", 2), "b#1", true),
+        (seat("b/2", 2), "b#2", false),
+    ] {
+        let view = sight(seen.clone());
+        assert_eq!(view.dangling(&unit(holder), &profile, now), free, "{holder} where the seat is seen as {seen:?}");
+    }
+    // A person has set an empty seat back: after D of fresh sight nobody can be there. Old sight proves nothing.
+    let mut view = sight(seat("", 1));
+    assert!(!view.dangling(&unit("b#2"), &profile, later), "nothing was heard for long");
+    view = sight(seat("", 1));
+    for ms in (1_000..=later.0).step_by(500) {
+        view.heard(&profile, Mono(ms));
+    }
+    assert!(view.dangling(&unit("b#2"), &profile, later));
+    // The same for a seat that is not there at all.
+    let mut view = View::default();
+    view.heard(&profile, now);
+    view.named("b", now);
+    assert!(!view.dangling(&unit("b#2"), &profile, later), "nothing was heard for long");
+}
+
 #[test]
 fn at_rest_a_process_writes_nothing_but_its_renewals() {
     let mut group = Group::of(&["a", "b", "c"]);
