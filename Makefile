@@ -7,6 +7,7 @@ SEEDS     ?= 500
 # Of `make sim` alone: many seeds are worth the second build (PROFILE=release).
 PROFILE   ?= dev
 SEED_BASE ?= 1
+REPLICAS  ?= 1
 
 .PHONY: help build demo sandbox test fmt tidy clippy generated unit kube-api crash-points sim ray
 
@@ -24,7 +25,8 @@ sandbox: ray build ## A fleet that stays, for a person with kubectl
 
 # Quickest first: what fails early fails cheap.
 test: fmt tidy clippy build generated unit kube-api crash-points ## Everything that is tested
-	$(MAKE) sim SEEDS=2
+	$(MAKE) sim SEEDS=16
+	$(MAKE) sim SEEDS=4 REPLICAS=3
 	$(MAKE) demo
 
 fmt: ## Formatting
@@ -48,8 +50,8 @@ kube-api: ## Recorded answers of a real API server, replayed on the sandbox's
 crash-points: ## The controller dies at every write of one RayJob's life, in three variants
 	cargo run --locked --quiet --package kit -- crash-points
 
-sim: ## 100 RayJobs over 3 members on bad days: make sim SEEDS=500 SEED_BASE=1 PROFILE=release
-	cargo run --locked --quiet --profile $(PROFILE) --package kit -- sim --seeds $(SEEDS) --seed-base $(SEED_BASE)
+sim: ## 100 RayJobs over 3 members on bad days: make sim SEEDS=500 SEED_BASE=1 REPLICAS=3 PROFILE=release
+	cargo run --locked --quiet --profile $(PROFILE) --package kit -- sim --seeds $(SEEDS) --seed-base $(SEED_BASE) --replicas $(REPLICAS)
 
 ray: $(RAY_VENV)/.ray-installed ## Real Ray for the sandbox, in a virtual environment of this folder (once)
 

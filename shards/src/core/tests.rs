@@ -64,6 +64,8 @@ struct Process {
     stream: Option<(Call, u64)>,
     /// It has what it needs to work.
     warm: bool,
+    /// The next release of a unit is not carried out, and answered so.
+    release_fails: Option<Failure>,
     /// Its streams say nothing.
     mute: bool,
     lists: usize,
@@ -80,6 +82,7 @@ impl Process {
             dead: BTreeSet::new(),
             stream: None,
             warm: true,
+            release_fails: None,
             mute: false,
             lists: 0,
         }
@@ -101,6 +104,12 @@ impl Process {
                     }
                     Effect::Ask(call, Ask::Create(record)) => {
                         queue.insert(0, Input::Written(call, store.write(record, true)));
+                    }
+                    Effect::Ask(call, Ask::Put(record))
+                        if record.holder.is_empty() && record.seat().is_none() && self.release_fails.is_some() =>
+                    {
+                        let failure = self.release_fails.take().expect("it was just there");
+                        queue.insert(0, Input::Written(call, Err(failure)));
                     }
                     Effect::Ask(call, Ask::Put(record)) => {
                         queue.insert(0, Input::Written(call, store.write(record, false)));

@@ -173,12 +173,15 @@ impl Shards {
     }
 
     /// Whether the unit should come to us if nobody has it. Two need not wait for the view to settle: what was handed to
-    /// us by name, and what this very seat had in an earlier life.
+    /// us by name, and what this very seat had in an earlier life. And what names our present life and is not held, for a
+    /// release or an acquisition whose answer was lost, nobody else could take: it is taken, and handed over in order.
     fn may_acquire(&self, unit: &str, record: Option<&Record>, now: Mono) -> bool {
         let me = self.me.seat.as_str();
         let handed = record.is_some_and(|r| r.holder.is_empty() && r.annotations.get(NEXT).is_some_and(|n| n == me));
+        let named = record.is_some_and(|r| r.held_by() == Some((me, self.seat.incarnation)));
         let had = || record.and_then(Record::held_by).is_some_and(|(seat, _)| seat == me);
-        self.seat.is_ready() && (handed || (self.targets.of(unit) == Some(me) && (had() || self.targets.settled(now))))
+        self.seat.is_ready()
+            && (named || handed || (self.targets.of(unit) == Some(me) && (had() || self.targets.settled(now))))
     }
 
     pub(super) fn acquired(

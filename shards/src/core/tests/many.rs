@@ -178,6 +178,22 @@ fn an_old_sight_of_a_seat_does_not_free_the_units_of_its_next_life() {
     assert!(!view.dangling(&unit("b#2"), &profile, later), "nothing was heard for long");
 }
 
+/// Found by the simulator: a release that the hub refused left a unit with a seat that did not know of it.
+#[test]
+fn a_unit_whose_release_failed_is_handed_over_all_the_same() {
+    for failure in [Failure::Refused("429".into()), Failure::Unknown("no answer".into())] {
+        let mut group = Group::of(&["a", "b"]);
+        group.processes[0].release_fails = Some(failure);
+        group.processes[1].warm = false;
+        group.run_for(10_000);
+        assert_eq!(group.loads(), [64, 0]);
+        group.processes[1].warm = true;
+        group.run_for(30_000);
+        assert_eq!(group.processes[0].release_fails, None, "a release was tried and failed");
+        group.is_as_the_ring_says(&["a", "b"]);
+    }
+}
+
 #[test]
 fn at_rest_a_process_writes_nothing_but_its_renewals() {
     let mut group = Group::of(&["a", "b", "c"]);
