@@ -42,7 +42,7 @@ impl Chaos {
     /// Faults for this many replicas and these members.
     pub fn new(seed: u64, replicas: usize, members: &[&str]) -> Self {
         let members = members.iter().map(|&m| m.to_owned()).collect();
-        let dice = Rng::with_seed(seed ^ 0x6368_616f_73);
+        let dice = Rng::with_seed(seed ^ 0x0063_6861_6f73);
         Self { dice, replicas, members, ends: Vec::new(), counts: ChaosCounts::default() }
     }
 
