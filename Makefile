@@ -48,7 +48,7 @@ kube-api: ## Recorded answers of a real API server, replayed on the sandbox's
 	cargo run --locked --quiet --package conformance -- kube-api
 
 crash-points: ## The controller dies at every write of one RayJob's life, in three variants
-	cargo run --locked --quiet --package kit -- crash-points
+	cargo run --locked --quiet --package kit -- crash-points --replicas $(REPLICAS)
 
 sim: ## 100 RayJobs over 3 members on bad days: make sim SEEDS=500 SEED_BASE=1 REPLICAS=3 PROFILE=release
 	cargo run --locked --quiet --profile $(PROFILE) --package kit -- sim --seeds $(SEEDS) --seed-base $(SEED_BASE) --replicas $(REPLICAS)

@@ -51,7 +51,7 @@ pub(crate) async fn run(args: ExplainArgs, access: &Access) -> Result<End> {
 }
 
 /// `rayjob/train` → the object's id.
-fn object_id(text: &str, namespace: &str) -> Result<Id> {
+pub(super) fn object_id(text: &str, namespace: &str) -> Result<Id> {
     let right = "right is rayjob/NAME or raycluster/NAME";
     let Some((kind, name)) = text.split_once('/').filter(|(_, name)| !name.is_empty()) else {
         bail!("'{text}' names no object: {right}");

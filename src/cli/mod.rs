@@ -13,6 +13,7 @@ mod member;
 mod output;
 mod run;
 mod sandbox;
+mod shards;
 mod submit;
 mod version;
 
@@ -61,6 +62,7 @@ Examples:
   rayfleet sandbox                          a hub and three members on this machine
   rayfleet submit -f job.yaml --wait        submit and follow a RayJob; its result is the exit code
   rayfleet explain rayjob/train             why it is where it is: every member's verdict
+  rayfleet shards                           which replica holds what
   rayfleet member add eu --from eu.yaml     register a member by a kubeconfig";
 
 /// Runs Ray on many Kubernetes clusters from one hub.
@@ -89,6 +91,8 @@ enum Command {
     Submit(submit::SubmitArgs),
     /// Say why a job is where it is, or where one would go
     Explain(explain::ExplainArgs),
+    /// Show which replica holds what, or why an object is a replica's
+    Shards(shards::ShardsArgs),
     /// Print the custom resource definitions, write them to a folder, or check that folder
     Crds(crds::CrdsArgs),
     /// Print the version
@@ -125,6 +129,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<End> {
         Command::Member(args) => member::run(args, &access).await,
         Command::Submit(args) => submit::run(args, &access).await,
         Command::Explain(args) => explain::run(args, &access).await,
+        Command::Shards(args) => shards::run(args, &access).await,
         Command::Crds(args) => crds::run(&args),
         Command::Version(args) => version::run(&args),
     }

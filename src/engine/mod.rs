@@ -28,7 +28,7 @@ use fastrand::Rng;
 use serde_json::Value;
 
 pub use self::journal::Entry;
-pub use self::owner::Which;
+pub use self::owner::{UnitOf, Which, unit_of};
 pub use self::units::{HUB_KINDS, MEMBER_KINDS};
 
 use self::inflight::Inflight;

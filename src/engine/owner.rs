@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::tables::{World, annotated_root, decision, root_of};
 use crate::api::fleet::{Placement, Stage};
 use crate::api::{Cluster, Id, Key, Kind, MemberName, RootId, Uid, member_unit, names};
-use crate::plan::Why;
 use crate::plan::registration::missing;
-use crate::row::{Facts, Row};
+use crate::plan::{Flags, Why};
+use crate::row::{Facts, Row, Tables};
 
 /// Which plan looks at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +52,37 @@ pub(super) struct Root {
     pub(super) placement: Option<Id>,
     /// Generation of the `Placement`; 0 = never bound.
     pub(super) generation: i64,
+}
+
+/// The unit of a root object on the hub, and what in the object decides it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitOf {
+    /// `q-1f`, `m-eu-0`
+    pub unit: Arc<str>,
+    /// In words.
+    pub because: String,
+}
+
+/// κ of a root object, by what the hub shows (`sharding.md` 1.1). An error says why nobody works on it.
+pub fn unit_of(hub: Tables, flags: Flags, root: &Id) -> Result<UnitOf, Why> {
+    let mut world = World::new(flags);
+    world.hub = hub;
+    let owner = of(&world, &Key { cluster: Cluster::Hub, id: root.clone() })?;
+    let placed = owner.root.as_ref().is_some_and(|root| root.placement.is_some());
+    let because = match (owner.which, &owner.member) {
+        (Which::Reserve, Some(member)) => format!("its Placement is in stage Reserving on member {member}"),
+        (Which::Withdraw, Some(member)) => format!("its Placement is in stage Withdrawing from member {member}"),
+        (_, Some(member)) => {
+            let bucket = owner.root.as_ref().map_or(0, |root| root.identity.bucket());
+            format!("its Placement is on member {member}, and its root id falls in bucket {bucket} of 256")
+        }
+        (_, None) => {
+            let queue = world.queue_of(root);
+            let stage = if placed { "its Placement is in stage Waiting" } else { "it has no Placement yet" };
+            format!("{stage}, in queue {queue}")
+        }
+    };
+    Ok(UnitOf { unit: owner.unit, because })
 }
 
 /// The owner of a key, or in words why nobody plans it.

@@ -60,11 +60,16 @@ impl Running {
         self.child.kill().await.with_context(|| format!("killing rayfleet {}", self.name))
     }
 
-    /// SIGTERM, and SIGKILL where that is not enough.
-    pub(super) async fn end(&mut self) {
+    /// SIGTERM; does not wait.
+    pub(super) fn ask_to_end(&self) {
         let Some(pid) = self.child.id().and_then(|id| i32::try_from(id).ok()) else { return };
         // An error means that it is gone already.
         let _gone = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
+    }
+
+    /// SIGTERM, and SIGKILL where that is not enough.
+    pub(super) async fn end(&mut self) {
+        self.ask_to_end();
         if tokio::time::timeout(GRACE, self.child.wait()).await.is_err() {
             let _gone = self.child.kill().await;
         }

@@ -1,22 +1,26 @@
-//! `rayfleet demo`: a fleet of three members with real Ray, jobs that show placement, waiting, withdrawal, and a
-//! controller that is killed while a job runs. Ends by itself, with a summary.
+//! `rayfleet demo`: a fleet of three members with real Ray, jobs that show placement, waiting and withdrawal, and
+//! controllers that are killed while one reserves and while a job runs. Ends by itself, with a summary.
 //! Must not know more than a user does: it starts this very program as processes and looks at the API.
 
 mod children;
 mod jobs;
+mod replicas;
 mod story;
 mod view;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::output;
+use crate::api::fleet::MemberClusterSpec;
+use crate::api::{RootId, member_unit};
 use crate::shell::shutdown;
 use children::Running;
 use jobs::{JOBS, Job, LATE_NAMESPACE};
+use replicas::{Ending, Replicas, seat_name};
 use story::{Story, Told};
 use view::View;
 
@@ -24,14 +28,12 @@ use view::View;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long the fleet may take until all members can be placed on.
 const UP_WITHIN: Duration = Duration::from_secs(60);
-/// How long the second controller may take to hold what the first one held.
-const SUCCESSION_WITHIN: Duration = Duration::from_secs(30);
 const FLEET_API: &str = "/apis/rayfleet.io/v1alpha1";
 
 /// Options of `rayfleet demo`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-It starts a sandbox and a controller as processes of their own, and ends both. Their logs and the pods' stay in DIR.
+It starts a sandbox and controllers as processes of their own, and ends them. Their logs and the pods' stay in DIR.
 
 Examples:
   rayfleet demo                 with real Ray from .venv (made by `make ray`)
@@ -43,6 +45,10 @@ pub struct DemoArgs {
     /// Where the fleet keeps its files; emptied at the start
     #[arg(long, value_name = "DIR", default_value = ".sandbox/demo")]
     dir: PathBuf,
+    /// Controller replicas; one alone is killed and started again, of several one is killed while it reserves, one while
+    /// a job runs, and one is asked to leave
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    replicas: u8,
     /// Give up after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     limit_seconds: u64,
@@ -53,9 +59,19 @@ struct Demo {
     args: DemoArgs,
     started: Instant,
     sandbox: Running,
-    controller: Option<Running>,
+    replicas: Replicas,
     view: View,
+    /// What is still to happen to replicas, in order.
+    acts: Vec<Act>,
     told: Told,
+}
+
+/// What happens to a replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Act {
+    KillWhileReserving,
+    KillWhileRunning,
+    Ask,
 }
 
 /// Runs the demo; an error says what did not come true.
@@ -73,7 +89,7 @@ pub async fn run(args: DemoArgs) -> Result<()> {
     }
     demo.stop().await;
     output::print(&format!("\n{}\n", demo.told.summary()))?;
-    ended.and_then(|()| demo.told.check())?;
+    ended.and_then(|()| demo.told.check(usize::from(demo.args.replicas)))?;
     demo.say("everything came true: no job was submitted twice, nothing is left running")
 }
 
@@ -97,8 +113,12 @@ impl Demo {
             "--no-controller".as_ref(),
         ];
         let sandbox = Running::start("sandbox", &args.dir, "sandbox.log", &arguments)?;
-        let told = Told { stories: vec![Story::default(); JOBS.len()], controller_runs: 0, succession_seconds: None };
-        let demo = Self { view: View::none()?, args, started, sandbox, controller: None, told };
+        let told = Told { stories: vec![Story::default(); JOBS.len()], hand_overs: Vec::new() };
+        let acts = match args.replicas {
+            1 => vec![Act::KillWhileRunning],
+            _ => vec![Act::KillWhileReserving, Act::KillWhileRunning, Act::Ask],
+        };
+        let demo = Self { acts, view: View::none()?, args, started, sandbox, replicas: Replicas::default(), told };
         demo.say("a hub and three members: eu (queues ml, research), us (ml), ap (ml, its scheduler is slow)")?;
         demo.say(match demo.args.ray.as_str() {
             "none" => "pods are SIMULATED (--ray none): no Ray runs, and what jobs would print is not there",
@@ -113,7 +133,7 @@ impl Demo {
 
     fn check_processes(&mut self) -> Result<()> {
         self.sandbox.check()?;
-        self.controller.as_mut().map_or(Ok(()), Running::check)
+        self.replicas.check()
     }
 
     /// Waits for the kubeconfig that is written once all servers listen.
@@ -127,25 +147,9 @@ impl Demo {
         Ok(())
     }
 
-    fn start_controller(&mut self) -> Result<()> {
-        let kubeconfig = self.args.dir.join("kubeconfig");
-        let arguments = [
-            "--profile".as_ref(),
-            "fast".as_ref(),
-            "--seat".as_ref(),
-            "demo".as_ref(),
-            "--listen".as_ref(),
-            "127.0.0.1:0".as_ref(),
-            "--kubeconfig".as_ref(),
-            kubeconfig.as_os_str(),
-            "--context".as_ref(),
-            "hub".as_ref(),
-        ];
-        let controller = Running::start("run", &self.args.dir, "controller.log", &arguments)?;
-        self.told.controller_runs += 1;
-        self.say(&format!("controller process {} started", controller.id()))?;
-        self.controller = Some(controller);
-        Ok(())
+    fn start_controller(&mut self, seat: &str) -> Result<()> {
+        let id = self.replicas.start(&self.args.dir, seat)?;
+        self.say(&format!("controller process {id} started on seat {seat}"))
     }
 
     /// Waits until every member is ready and its capacity is known.
@@ -169,27 +173,95 @@ impl Demo {
     async fn tell(&mut self) -> Result<()> {
         let up = async {
             self.sandbox_is_up().await?;
-            self.start_controller()?;
+            for index in 0..usize::from(self.args.replicas) {
+                self.start_controller(&seat_name(index))?;
+            }
             self.members_are_ready().await
         };
         tokio::time::timeout(UP_WITHIN, up).await.context("the fleet is not ready after a minute")??;
         self.submit().await?;
-        let mut killed = false;
         loop {
             self.check_processes()?;
             for (index, job) in JOBS.iter().enumerate() {
-                let root = self.look(index, job).await?;
-                if job.name == "survivor" && root["status"]["jobStatus"] == "RUNNING" && !killed {
-                    killed = true;
-                    self.kill_controller().await?;
-                }
+                self.look(index, job).await?;
             }
+            self.end_replicas().await?;
             let ended = |(job, story): (&Job, &Story)| job.name == "nowhere" || !story.result.is_empty();
-            if killed && JOBS.iter().zip(&self.told.stories).all(ended) {
+            let all_ended = JOBS.iter().zip(&self.told.stories).all(ended);
+            if all_ended && self.acts.is_empty() && self.replicas.at_rest() {
                 return Ok(());
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            // A hand-over is shorter than the time between two looks at jobs.
+            tokio::time::sleep(if self.replicas.at_rest() { LOOK_EVERY } else { LOOK_EVERY / 10 }).await;
         }
+    }
+
+    /// One after the other: whatever is to happen to replicas, as soon as its moment has come.
+    async fn end_replicas(&mut self) -> Result<()> {
+        if let Some(text) = self.replicas.look(&self.view).await? {
+            self.say(&text)?;
+            if let Some(last) = self.replicas.hand_overs.last().filter(|last| last.ending == Ending::Killed) {
+                let seat = last.seat.clone();
+                if self.args.replicas > 1 {
+                    self.start_controller(&seat)?;
+                }
+            }
+        }
+        let Some(act) = self.acts.first().copied().filter(|_| self.replicas.at_rest()) else { return Ok(()) };
+        let (unit, ending, during) = match act {
+            Act::KillWhileReserving => {
+                let Some(unit) = self.unit_of("patient", &["Reserving"]).await? else {
+                    return self.skip_if_over("patient");
+                };
+                (Some(unit), Ending::Killed, "while patient is being reserved")
+            }
+            Act::KillWhileRunning => {
+                let Some(unit) = self.unit_of("survivor", &["Running"]).await? else {
+                    return self.skip_if_over("survivor");
+                };
+                (Some(unit), Ending::Killed, "while survivor runs")
+            }
+            Act::Ask => (None, Ending::Asked, "at the end"),
+        };
+        let Some(text) = self.replicas.end(&self.view, unit.as_deref(), ending, during).await? else { return Ok(()) };
+        self.acts.remove(0);
+        self.say(&text)?;
+        if self.args.replicas == 1 {
+            // Nobody else is there to take over.
+            self.start_controller(&seat_name(0))?;
+        }
+        Ok(())
+    }
+
+    /// An act whose moment did not come does not hold up the end: the claims will name it.
+    fn skip_if_over(&mut self, job: &str) -> Result<()> {
+        let over = |(at, story): (&Job, &Story)| at.name == job && !story.result.is_empty();
+        if JOBS.iter().zip(&self.told.stories).any(over) {
+            self.acts.remove(0);
+            self.say(&format!("{job} has ended before its controller could be killed"))?;
+        }
+        Ok(())
+    }
+
+    /// The unit that works on the job, once its `Placement` is in one of these stages (and Ray runs it, where that is one).
+    async fn unit_of(&self, name: &str, stages: &[&str]) -> Result<Option<String>> {
+        let Some(job) = JOBS.iter().find(|job| job.name == name) else { return Ok(None) };
+        let path = format!("{FLEET_API}/namespaces/{}/placements/rayjob-{name}", job.namespace);
+        let placement = self.view.get("hub", &path).await?.unwrap_or_default();
+        let (stage, member) = (text(&placement["spec"]["stage"]), text(&placement["spec"]["member"]));
+        if !stages.contains(&stage) {
+            return Ok(None);
+        }
+        if stage == "Reserving" {
+            return Ok(Some(member_unit(member, 0).to_string()));
+        }
+        let path = format!("/apis/ray.io/v1/namespaces/{}/rayjobs/{name}", job.namespace);
+        let root = self.view.get("hub", &path).await?.unwrap_or_default();
+        let running = root["status"]["jobStatus"] == "RUNNING";
+        let root_id = RootId::from(text(&placement["spec"]["root"]["rootId"]));
+        // The members of the demo are registered with the default number of units.
+        let units = MemberClusterSpec::default().unit_count();
+        Ok(running.then(|| root_id.member_unit(member, units).to_string()))
     }
 
     async fn submit(&mut self) -> Result<()> {
@@ -208,11 +280,11 @@ impl Demo {
     }
 
     /// Looks at one job: its Placement, what Ray says of it, and whether it has ended.
-    async fn look(&mut self, index: usize, job: &Job) -> Result<Value> {
+    async fn look(&mut self, index: usize, job: &Job) -> Result<()> {
         let path = format!("/apis/ray.io/v1/namespaces/{}/rayjobs/{}", job.namespace, job.name);
         let root = self.view.get("hub", &path).await?.unwrap_or_default();
         if !self.told.stories[index].result.is_empty() {
-            return Ok(root);
+            return Ok(());
         }
         let path = format!("{FLEET_API}/namespaces/{}/placements/rayjob-{}", job.namespace, job.name);
         let placement = self.view.get("hub", &path).await?.unwrap_or_default();
@@ -230,7 +302,7 @@ impl Demo {
             result.clone_into(&mut self.told.stories[index].result);
             self.say(&format!("{:9} {result} on {member}: {}", job.name, text(&status["message"])))?;
         }
-        Ok(root)
+        Ok(())
     }
 
     /// Ray's own job list and log, through the member's API server. A head that does not answer just now is asked again
@@ -248,42 +320,6 @@ impl Demo {
         if let Some(last) = text(&log["logs"]).lines().rfind(|line| !line.trim().is_empty()) {
             last.clone_into(&mut story.printed);
         }
-    }
-
-    /// SIGKILL to the controller while `survivor` runs, and a new one.
-    async fn kill_controller(&mut self) -> Result<()> {
-        let Some(controller) = self.controller.take() else { return Ok(()) };
-        self.say(&format!("SIGKILL to controller process {}: survivor runs on", controller.id()))?;
-        controller.kill().await?;
-        let held = self.units().await?;
-        let killed = Instant::now();
-        self.start_controller()?;
-        loop {
-            self.check_processes()?;
-            let holds = self.units().await?;
-            // The part behind # counts the processes on the seat.
-            let taken = |unit: &(String, String)| holds.iter().any(|new| new.0 == unit.0 && new.1 == "demo#2");
-            if held.iter().all(taken) {
-                break;
-            }
-            if killed.elapsed() > SUCCESSION_WITHIN {
-                bail!("the second controller does not hold all {} units after {SUCCESSION_WITHIN:?}", held.len());
-            }
-            tokio::time::sleep(LOOK_EVERY / 5).await;
-        }
-        let seconds = killed.elapsed().as_secs_f32();
-        self.told.succession_seconds = Some(seconds);
-        self.say(&format!("the new controller holds all {} units after {seconds:.1} s", held.len()))
-    }
-
-    /// Units and their holders, as the Leases say.
-    async fn units(&self) -> Result<Vec<(String, String)>> {
-        let leases = "/apis/coordination.k8s.io/v1/namespaces/rayfleet-system/leases";
-        let leases = self.view.items("hub", leases).await?;
-        let units =
-            leases.iter().map(|lease| (text(&lease["metadata"]["name"]), text(&lease["spec"]["holderIdentity"])));
-        let units = units.filter(|(name, _)| name.starts_with("q-") || name.starts_with("m-"));
-        Ok(units.map(|(name, holder)| (name.to_owned(), holder.to_owned())).collect())
     }
 
     /// What a person needs who wants to know why: the objects of all clusters as they are now, one file for each kind.
@@ -308,11 +344,10 @@ impl Demo {
         }
     }
 
-    /// Ends both processes: the controller first, then the sandbox, which takes its pods with it.
+    /// Ends all processes: the controllers first, then the sandbox, which takes its pods with it.
     async fn stop(&mut self) {
-        if let Some(controller) = &mut self.controller {
-            controller.end().await;
-        }
+        self.replicas.stop().await;
+        self.told.hand_overs.clone_from(&self.replicas.hand_overs);
         self.sandbox.end().await;
     }
 }

@@ -1,4 +1,5 @@
-//! Every crash point of one RayJob's life: at each write of the controller, in three variants, it dies and comes back.
+//! Every crash point of one RayJob's life: at each write of the controller, in three variants, it dies and comes back, or
+//! another replica takes over.
 //! Must not know what the writes are: it counts them.
 
 use std::time::Duration;
@@ -38,27 +39,49 @@ pub fn stories() -> Vec<Story> {
     ]
 }
 
+/// How long a replica stays away where another is to take over: longer than that takes.
+const AWAY: Duration = Duration::from_secs(60);
+
+/// What is played around the story.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Seed of the delays.
+    pub seed: u64,
+    /// With one, it comes back after a second; with more, another takes over.
+    pub replicas: usize,
+}
+
+impl Setting {
+    /// One replica.
+    pub fn alone(seed: u64) -> Self {
+        Self { seed, replicas: 1 }
+    }
+}
+
 /// Plays one life from the empty fleet to the deleted root object; gives the number of writes and what was wrong.
-pub fn live(story: &Story, seed: u64, death: Option<(usize, Death)>, trace: bool) -> (World, Vec<String>) {
-    let (world, _, wrong) = play(story, seed, death, trace, false);
+pub fn live(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: bool) -> (World, Vec<String>) {
+    let (world, _, wrong) = play(story, setting, death, trace, false);
     (world, wrong)
 }
 
 /// A controller whose writes carry no resourceVersion dies at write `at`, which is carried out late: what was wrong.
 pub fn live_without_versions(story: &Story, seed: u64, at: usize) -> Vec<String> {
-    play(story, seed, Some((at, Death::CarriedOutLate)), false, true).2
+    play(story, Setting::alone(seed), Some((at, Death::CarriedOutLate)), false, true).2
 }
 
 /// The same; the number is that of the writes until the root object was gone.
 fn play(
     story: &Story,
-    seed: u64,
+    setting: Setting,
     death: Option<(usize, Death)>,
     trace: bool,
     unconditional: bool,
 ) -> (World, usize, Vec<String>) {
     let members = [MemberPlan::new("eu", 1, 8), MemberPlan::new("us", 1, 8)];
-    let mut world = World::new(seed, &members);
+    let mut world = World::with_replicas(setting.seed, &members, setting.replicas);
+    if setting.replicas > 1 {
+        world.away = AWAY;
+    }
     world.trace = trace.then(String::new);
     world.unconditional = unconditional;
     if let Some((at, death)) = death {
@@ -85,8 +108,8 @@ fn play(
 }
 
 /// All points of one story, from `from` on in steps of `step`. `tell` gets a line for each run that went wrong.
-pub fn run(story: &Story, seed: u64, step: usize, mut tell: impl FnMut(String)) -> Tally {
-    let (world, life, wrong) = play(story, seed, None, false, false);
+pub fn run(story: &Story, setting: Setting, step: usize, mut tell: impl FnMut(String)) -> Tally {
+    let (world, life, wrong) = play(story, setting, None, false, false);
     let writes = &world.writes[..life];
     let mut tally = Tally::default();
     for sentence in wrong {
@@ -97,7 +120,7 @@ pub fn run(story: &Story, seed: u64, step: usize, mut tell: impl FnMut(String)) 
         tally.points += 1;
         for death in DEATHS {
             tally.variants += 1;
-            let (_, wrong) = live(story, seed, Some((at, death)), false);
+            let (_, wrong) = live(story, setting, Some((at, death)), false);
             for sentence in wrong {
                 tally.violations += 1;
                 tell(format!("{}: write {at} ({what}) {death:?}: {sentence}", story.name));

@@ -25,6 +25,9 @@ enum Command {
         /// Seed of the delays.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Controller replicas: with more than one, another takes over.
+        #[arg(long, default_value_t = 1)]
+        replicas: usize,
         /// Only every so many writes (1 = all).
         #[arg(long, default_value_t = 1)]
         step: usize,
@@ -60,10 +63,13 @@ enum Command {
 
 fn main() -> ExitCode {
     match Args::parse().command {
-        Command::CrashPoints { seed, step, story, at, death } => match at {
-            Some(at) => one_crash(seed, story.as_deref(), at, death.as_deref()),
-            None => all_crashes(seed, step, story.as_deref()),
-        },
+        Command::CrashPoints { seed, replicas, step, story, at, death } => {
+            let setting = crash_points::Setting { seed, replicas };
+            match at {
+                Some(at) => one_crash(setting, story.as_deref(), at, death.as_deref()),
+                None => all_crashes(setting, step, story.as_deref()),
+            }
+        }
         Command::Sim { seeds, seed_base, jobs, replicas, trace } => {
             sim(seeds, seed_base, simulate::Plan { jobs, replicas, trace: trace.as_deref() })
         }
@@ -71,7 +77,7 @@ fn main() -> ExitCode {
 }
 
 #[expect(clippy::print_stdout, reason = "a program for people")]
-fn one_crash(seed: u64, story: Option<&str>, at: usize, death: Option<&str>) -> ExitCode {
+fn one_crash(setting: crash_points::Setting, story: Option<&str>, at: usize, death: Option<&str>) -> ExitCode {
     use kit::world::Death;
     let stories = crash_points::stories();
     let Some(story) = stories.iter().find(|s| story.is_none_or(|name| name == s.name)) else {
@@ -84,7 +90,7 @@ fn one_crash(seed: u64, story: Option<&str>, at: usize, death: Option<&str>) -> 
         Some("carried-out-late") => Some((at, Death::CarriedOutLate)),
         _ => None,
     };
-    let (world, wrong) = crash_points::live(story, seed, death, true);
+    let (world, wrong) = crash_points::live(story, setting, death, true);
     for line in world.journal() {
         println!("{line}");
     }
@@ -94,7 +100,7 @@ fn one_crash(seed: u64, story: Option<&str>, at: usize, death: Option<&str>) -> 
 }
 
 #[expect(clippy::print_stdout, reason = "a program for people")]
-fn all_crashes(seed: u64, step: usize, only: Option<&str>) -> ExitCode {
+fn all_crashes(setting: crash_points::Setting, step: usize, only: Option<&str>) -> ExitCode {
     let began = Instant::now();
     let stories: Vec<_> =
         crash_points::stories().into_iter().filter(|s| only.is_none_or(|name| name == s.name)).collect();
@@ -102,7 +108,7 @@ fn all_crashes(seed: u64, step: usize, only: Option<&str>) -> ExitCode {
     let tallies: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = stories
             .iter()
-            .map(|story| scope.spawn(move || crash_points::run(story, seed, step, |line| println!("{line}"))))
+            .map(|story| scope.spawn(move || crash_points::run(story, setting, step, |line| println!("{line}"))))
             .collect();
         threads.into_iter().map(|t| t.join().expect("a story's thread")).collect()
     });

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kit::crash_points;
+use kit::crash_points::{self, Setting};
 use kit::fleet::MemberPlan;
 use kit::job::ray_job;
 use kit::world::World;
@@ -30,7 +30,7 @@ fn ended(name: &'static str) -> impl Fn(&World) -> bool {
 #[test]
 fn a_ray_job_goes_from_the_hub_to_ray_and_back_and_leaves_nothing() {
     for story in crash_points::stories() {
-        let (world, wrong) = crash_points::live(&story, 1, None, false);
+        let (world, wrong) = crash_points::live(&story, Setting::alone(1), None, false);
         assert!(wrong.is_empty(), "{}: {wrong:#?}", story.name);
         assert!(world.recorder.counts.bound == 1 && world.recorder.counts.wrong_fits == 0);
     }
@@ -154,8 +154,8 @@ fn deleting_the_root_ends_cleanly_at_any_stage() {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let story = &crash_points::stories()[0];
-    let (a, _) = crash_points::live(story, 11, None, false);
-    let (b, _) = crash_points::live(story, 11, None, false);
+    let (a, _) = crash_points::live(story, Setting::alone(11), None, false);
+    let (b, _) = crash_points::live(story, Setting::alone(11), None, false);
     assert_eq!((a.steps, &a.writes), (b.steps, &b.writes));
 }
 
@@ -177,7 +177,7 @@ fn at_rest_nothing_is_written_but_leases_and_capacities() {
 #[test]
 fn a_controller_whose_writes_carry_no_resource_version_is_caught_by_the_crash_points() {
     let story = &crash_points::stories()[0];
-    let (world, wrong) = crash_points::live(story, 1, None, false);
+    let (world, wrong) = crash_points::live(story, Setting::alone(1), None, false);
     assert!(wrong.is_empty(), "{wrong:#?}");
     let points = world.writes.iter().enumerate().filter(|(_, w)| w.starts_with("PUT") && !w.contains("/leases/"));
     let caught = points.map(|(at, _)| at).find(|at| !crash_points::live_without_versions(story, 1, *at).is_empty());

@@ -109,6 +109,8 @@ pub struct World {
     /// When each site wants to act by itself.
     wants: BTreeMap<Cluster, Time>,
     death: Option<(usize, Death)>,
+    /// How long a replica that died by order stays away.
+    pub(crate) away: Duration,
     /// Freezes that were ordered: length by number of the write at which each begins.
     freezes: BTreeMap<usize, Duration>,
     /// A write that is carried out only after the first write of a successor: author, its life.
@@ -151,6 +153,7 @@ impl World {
             touched: BTreeSet::new(),
             wants: BTreeMap::new(),
             death: None,
+            away: Duration::from_secs(1),
             freezes: BTreeMap::new(),
             held_back: None,
             profile: LinkProfile::calm(),
@@ -423,7 +426,7 @@ impl World {
         if out.is_write
             && let Some((late, author, its_life)) = self.held_back.take()
         {
-            if (author, its_life) == (replica, life) {
+            if (author, its_life) == (replica, life) || !self.succeeds(&out.request.target) {
                 self.held_back = Some((late, author, its_life));
             } else {
                 self.touched.insert(late.cluster.clone());
