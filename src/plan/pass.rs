@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Action, Note, Plan, Precondition, Propagation, Seen, Why};
+use super::{Action, Fetch, Fetched, Note, Plan, Precondition, Propagation, Seen, Why};
 use crate::api::fleet::PlacementSpec;
 use crate::api::ray::Object;
 use crate::api::{Cluster, Id, Kind, MemberName, Time, names};
@@ -32,6 +32,8 @@ pub(super) struct Pass<'a> {
     pub(super) member: &'a MemberName,
     /// Now.
     pub(super) now: Time,
+    /// The object as it was last read by itself, if ever.
+    fetched: Option<&'a Fetched>,
     /// Of a mirror: the queue that its pods are in.
     queue: Option<String>,
     /// The plan.
@@ -45,7 +47,8 @@ impl<'a> Pass<'a> {
         let row = member.tables.get(id)?;
         let is_mirror = !row.annotation(names::ROOT).is_empty();
         let queue = is_mirror.then(|| queue_of_mirror(seen, row)).flatten();
-        Some(Self { row, tables: member.tables, member: member.name, now, queue, plan: Plan::default() })
+        let fetched = seen.fetched.get(&(Cluster::Member(member.name.clone()), id.clone()));
+        Some(Self { row, tables: member.tables, member: member.name, now, fetched, queue, plan: Plan::default() })
     }
 
     /// The object's body, and the object typed; a mirror's has its queue among the labels. `None`: it cannot be read, which
@@ -171,10 +174,37 @@ impl<'a> Pass<'a> {
         self.plan.next = Some(self.plan.next.map_or(time, |t| t.min(time)));
     }
 
-    /// The plan.
-    pub(super) fn finish(self) -> Plan {
+    /// The plan. Where a child has gone, nothing is created before the object itself was read since: its own deletion may
+    /// be what took the child, and the stream of its kind late. What is made for an object that is gone is collected and
+    /// missed and made again.
+    pub(super) fn finish(mut self) -> Plan {
+        let creates = |action: &Action| matches!(action, Action::Create { .. });
+        let Some(lost) = self.tables.lost_child(&self.row.uid) else { return self.plan };
+        if !self.plan.actions.iter().any(creates) {
+            return self.plan;
+        }
+        match self.fetched.filter(|fetched| fetched.begun >= lost && fetched.error.is_none()) {
+            Some(fetched) if is_alive(fetched.body.as_deref(), self.row) => return self.plan,
+            Some(_) => self.plan.why = Why::new("it is gone, or going: the news of it are on the way"),
+            None => {
+                let fetch = Fetch { cluster: self.cluster(), id: self.row.id.clone(), not_before: lost };
+                self.plan.fetch.push(fetch);
+                self.plan.why = Why::new("something of it has gone: whether it is still there itself is read first");
+            }
+        }
+        self.plan.actions.retain(|action| !creates(action));
+        // They would tell of what is not made.
+        self.plan.events.clear();
         self.plan
     }
+}
+
+/// Whether what was read is the object of this row, and not being deleted.
+fn is_alive(body: Option<&Value>, row: &Row) -> bool {
+    body.is_some_and(|body| {
+        let metadata = &body["metadata"];
+        metadata["uid"] == *row.uid.0 && metadata["deletionTimestamp"].is_null()
+    })
 }
 
 /// The decision about the root object of this kind and name, if there is one.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Action, Flags, JobAnswer, JobView, Me, Member, Plan, Question, RayTable, Seen, SubmitOutcome};
+use super::{Action, Fetched, Flags, JobAnswer, JobView, Me, Member, Plan, Question, RayTable, Seen, SubmitOutcome};
 use super::{ray_cluster, ray_job};
-use crate::api::{Id, Kind, MemberName, Time, Uid};
+use crate::api::{Cluster, Id, Kind, MemberName, Time, Uid};
 use crate::row::{Row, Tables, decode};
 
 pub(super) struct World {
@@ -81,8 +81,19 @@ impl World {
 
     /// Plans one key.
     pub(super) fn plan(&self, id: &Id) -> Plan {
+        self.plan_seeing(id, |_| {}, &BTreeMap::new())
+    }
+
+    /// Plans one key on tables that have changed since, and with what was read.
+    pub(super) fn plan_seeing(
+        &self,
+        id: &Id,
+        change: impl FnOnce(&mut Tables),
+        fetched: &BTreeMap<(Cluster, Id), Fetched>,
+    ) -> Plan {
         let rows = self.objects.iter().map(|(id, body)| decode(id.kind, body.to_string().as_bytes()).unwrap());
-        let tables = Tables::from_rows(rows.collect::<Vec<_>>());
+        let mut tables = Tables::from_rows(rows.collect::<Vec<_>>());
+        change(&mut tables);
         let hub = Tables::from_rows(self.hub.clone());
         let name = MemberName::from("eu");
         let me = Me {
@@ -100,7 +111,7 @@ impl World {
             refused: &BTreeMap::new(),
             members: &BTreeMap::new(),
             rays: &self.rays,
-            fetched: &BTreeMap::new(),
+            fetched,
             capacity_received: &BTreeMap::new(),
             epochs: &BTreeMap::new(),
             asks: &BTreeMap::new(),

@@ -120,6 +120,8 @@ pub struct Tables {
     tables: BTreeMap<Kind, Table>,
     by_owner: BTreeMap<Uid, BTreeSet<Id>>,
     by_root: BTreeMap<RootId, BTreeSet<Id>>,
+    /// RayJobs and RayClusters, and when something that each controls was last seen to go.
+    lost: BTreeMap<Uid, Option<Time>>,
     none: Table,
 }
 
@@ -176,6 +178,11 @@ impl Tables {
     /// Objects that carry the root id.
     pub fn of_root<'a>(&'a self, root: &RootId) -> impl Iterator<Item = &'a Row> {
         self.by_root.get(root).into_iter().flatten().filter_map(|id| self.get(id))
+    }
+
+    /// When a child of this RayJob or RayCluster was last seen to go: the owner may be gone too, and its kind's stream late.
+    pub fn lost_child(&self, owner: &Uid) -> Option<Time> {
+        self.lost.get(owner).copied().flatten()
     }
 
     /// Kinds that were listed at least once.
@@ -262,6 +269,29 @@ impl Tables {
                 self.tables.entry(kind).or_default().unserved = Some(begun);
             }
             TableChange::Silent { .. } => {}
+        }
+        for (before, after) in &touched {
+            if let (Some(gone), None) = (before, after)
+                && let Some(lost) = gone.owner.as_ref().and_then(|owner| self.lost.get_mut(owner))
+            {
+                *lost = Some(now);
+            }
+            match after.as_ref().or(before.as_ref()) {
+                Some(row) if !matches!(row.id.kind, Kind::RayJob | Kind::RayCluster) => {}
+                Some(row) if after.is_some() => {
+                    self.lost.entry(row.uid.clone()).or_default();
+                }
+                Some(row) => {
+                    self.lost.remove(&row.uid);
+                }
+                None => {}
+            }
+            // Another incarnation under the same name.
+            if let (Some(before), Some(after)) = (before, after)
+                && before.uid != after.uid
+            {
+                self.lost.remove(&before.uid);
+            }
         }
         touched
     }

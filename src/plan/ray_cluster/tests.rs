@@ -1,9 +1,14 @@
 //! Stories of RayClusters.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use crate::api::{Id, Kind};
+use crate::api::{Cluster, Id, Kind, MemberName, Time, Version};
 use crate::plan::tiny_world::{World, ray_job};
+use crate::plan::{Action, Fetched};
+use crate::row::TableChange;
 
 fn ray_cluster() -> Value {
     json!({
@@ -171,4 +176,36 @@ fn a_service_of_somebody_else_is_not_taken() {
     world.settle();
     assert_eq!(world.of(Kind::Pod).len(), 0);
     assert!(world.why(&id).contains("c-head-svc"), "{}", world.why(&id));
+}
+
+/// Found by the simulator: the deletion of a RayCluster came late, its pods' end was seen before its own, and its head was
+/// made again and again.
+#[test]
+fn nothing_that_went_is_made_again_before_the_cluster_itself_was_read() {
+    let (world, id) = running();
+    let cluster = Cluster::Member(MemberName::from("eu"));
+    let lost_at = Time(7_000);
+    let look = |begun: Time, body: Option<Value>, kind: Kind| {
+        let (gone, object) = world.of(kind).into_iter().next().unwrap();
+        let uid = object["metadata"]["uid"].as_str().unwrap().into();
+        let read = Fetched { begun, body: body.map(Arc::new), error: None };
+        let fetched = BTreeMap::from([((cluster.clone(), id.clone()), read)]);
+        let change = TableChange::Remove { id: gone, uid, version: Version(u64::MAX) };
+        let plan = world.plan_seeing(&id, |tables| drop(tables.apply(kind, change, lost_at)), &fetched);
+        let creates = plan.actions.iter().filter(|a| matches!(a, Action::Create { .. })).count();
+        let reads: Vec<_> = plan.fetch.iter().map(|f| (f.id.clone(), f.not_before)).collect();
+        (creates, reads)
+    };
+    let there = world.get(Kind::RayCluster, "c").unwrap().clone();
+    let mut going = there.clone();
+    going["metadata"]["deletionTimestamp"] = json!("2026-11-29T00:00:00Z");
+    let mut another = there.clone();
+    another["metadata"]["uid"] = json!("another");
+    for kind in [Kind::Pod, Kind::Service] {
+        assert_eq!(look(Time(6_999), Some(there.clone()), kind), (0, vec![(id.clone(), lost_at)]), "read too early");
+        assert_eq!(look(lost_at, Some(there.clone()), kind), (1, vec![]));
+        for gone in [None, Some(going.clone()), Some(another.clone())] {
+            assert_eq!(look(lost_at, gone, kind), (0, vec![]));
+        }
+    }
 }
