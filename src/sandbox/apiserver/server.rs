@@ -29,11 +29,13 @@ pub struct Options {
     pub first_version: u64,
     /// How often a watch with bookmarks gets one.
     pub bookmark_period_ms: i64,
+    /// Past changes that each collection keeps: a watch from before the oldest ends with 410.
+    pub window: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { name: "sandbox".into(), uid_seed: 1, first_version: 1000, bookmark_period_ms: 60_000 }
+        Self { name: "sandbox".into(), uid_seed: 1, first_version: 1000, bookmark_period_ms: 60_000, window: 20_000 }
     }
 }
 
@@ -97,7 +99,7 @@ impl ApiServer {
     pub fn new(options: Options) -> Self {
         let mut server = Self {
             registry: Registry::new(),
-            store: Store::new(options.first_version),
+            store: Store::new(options.first_version, options.window),
             random: Seeded::new(options.uid_seed),
             watches: BTreeMap::new(),
             watchers: BTreeMap::new(),

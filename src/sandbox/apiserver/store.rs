@@ -127,9 +127,6 @@ pub(super) struct Collection {
     pub last: u64,
 }
 
-/// What changes forget when the window is full.
-const WINDOW: usize = 20_000;
-
 impl Collection {
     /// Objects whose key begins so, from `after` (exclusive) on.
     pub(super) fn range<'a>(
@@ -164,10 +161,10 @@ impl Collection {
         Some(out.into_iter().collect())
     }
 
-    fn remember(&mut self, change: Arc<Change>) {
+    fn remember(&mut self, change: Arc<Change>, window: usize) {
         self.last = change.version;
         self.changes.push_back(change);
-        if self.changes.len() > WINDOW
+        if self.changes.len() > window
             && let Some(oldest) = self.changes.pop_front()
         {
             self.floor = oldest.version;
@@ -179,14 +176,16 @@ impl Collection {
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     version: u64,
+    /// Changes that a collection keeps.
+    window: usize,
     collections: BTreeMap<Arc<str>, Collection>,
     none: Collection,
 }
 
 impl Store {
     /// `first` is the version before the first write.
-    pub(super) fn new(first: u64) -> Self {
-        Self { version: first, collections: BTreeMap::new(), none: Collection::default() }
+    pub(super) fn new(first: u64, window: usize) -> Self {
+        Self { version: first, window, collections: BTreeMap::new(), none: Collection::default() }
     }
 
     /// Version of the last write.
@@ -209,7 +208,7 @@ impl Store {
     /// Stores an object; gives it the next version.
     pub(super) fn put(&mut self, resource: &str, key: &str, mut value: Value, builtin: bool) -> Arc<Change> {
         self.version += 1;
-        let version = self.version;
+        let (version, window) = (self.version, self.window);
         set_version(&mut value, version);
         let new = Entry::new(value, version, builtin);
         let collection = self.of(resource);
@@ -218,7 +217,7 @@ impl Store {
         collection.objects.insert(key.clone(), new.clone());
         let what = if old.is_some() { What::Modified } else { What::Added };
         let change = Arc::new(Change { version, key, what, old, new, lines: Default::default() });
-        collection.remember(change.clone());
+        collection.remember(change.clone(), window);
         change
     }
 
@@ -233,7 +232,7 @@ impl Store {
         let new = Entry::new(value, version, old.builtin);
         let change =
             Arc::new(Change { version, key, what: What::Deleted, old: Some(old), new, lines: Default::default() });
-        collection.remember(change.clone());
+        collection.remember(change.clone(), self.window);
         Some(change)
     }
 

@@ -38,7 +38,9 @@ impl Site {
         cores: Vec<Box<dyn Surrounding>>,
         now: Time,
     ) -> Self {
-        let server = ApiServer::new(Options { name: cluster.to_string(), uid_seed: seed, ..Options::default() });
+        // A short memory: watchers that were away for long meet 410, and the fleet stays small.
+        let options = Options { name: cluster.to_string(), uid_seed: seed, window: 500, ..Options::default() };
+        let server = ApiServer::new(options);
         let mut site = Self { cluster, server, around: Surroundings::new(cores, now), recorded: BTreeMap::new() };
         for object in crds.iter().chain(objects) {
             site.create(object, now);
