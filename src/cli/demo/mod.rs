@@ -221,7 +221,7 @@ impl Demo {
                 };
                 (Some(unit), Ending::Killed, "while survivor runs")
             }
-            Act::Ask => (None, Ending::Asked, "at the end"),
+            Act::Ask => (None, Ending::Asked, "as an update does"),
         };
         let Some(text) = self.replicas.end(&self.view, unit.as_deref(), ending, during).await? else { return Ok(()) };
         self.acts.remove(0);
