@@ -42,6 +42,11 @@ pub struct Recorder {
     stamps: BTreeMap<(String, String), BTreeMap<String, u64>>,
     /// UIDs of all pods that ever were, by (member, namespace, name).
     pods: BTreeMap<(String, String, String), BTreeSet<String>>,
+    /// UIDs of RayClusters that were seen to go.
+    gone_ray_clusters: BTreeSet<String>,
+    /// A replica was frozen with a write in hand: a child may come after its owner went, for the collector to take
+    /// (`sharding.md` E8). Such a pod is not held against anybody.
+    pub late_children: bool,
     /// Live head pods by (member, namespace, RayCluster).
     live_heads: BTreeMap<(String, String, String), BTreeSet<String>>,
     /// Final statuses of roots by uid: (jobStatus, jobDeploymentStatus).
@@ -72,7 +77,12 @@ impl Recorder {
             "RayJob" => {
                 self.live_once(sight, "mirror");
             }
-            "RayCluster" if sight.cluster != "hub" => self.live_once(sight, "RayCluster"),
+            "RayCluster" if sight.cluster != "hub" => {
+                if sight.kind_of_event == "DELETED" {
+                    self.gone_ray_clusters.insert(text(object, "/metadata/uid").to_owned());
+                }
+                self.live_once(sight, "RayCluster");
+            }
             "Pod" => self.pod(sight),
             "Placement" => self.placement(sight),
             _ => {}
@@ -119,6 +129,9 @@ impl Recorder {
     fn pod(&mut self, sight: &Sight<'_>) {
         let object = sight.object;
         let uid = text(object, "/metadata/uid").to_owned();
+        if self.late_children && self.gone_ray_clusters.contains(text(object, "/metadata/ownerReferences/0/uid")) {
+            return;
+        }
         let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         let key = (sight.cluster.to_owned(), namespace.to_owned(), name.to_owned());
         let bearers = self.pods.entry(key).or_default();

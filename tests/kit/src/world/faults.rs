@@ -73,6 +73,7 @@ impl World {
 
     /// Nothing reaches the replica and nothing leaves it for this long; its clock goes on.
     pub fn freeze(&mut self, replica: usize, length: Duration) {
+        self.recorder.late_children = true;
         let thaw = self.now + length;
         let until = &mut self.processes[replica].frozen_until;
         *until = Some(until.map_or(thaw, |before| before.max(thaw)));
