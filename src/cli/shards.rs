@@ -211,7 +211,7 @@ fn all_units(members: &[Value]) -> BTreeSet<String> {
 fn table(ownership: &Ownership, all: bool) -> String {
     let ago = |seconds: Option<u64>| seconds.map_or_else(|| "-".to_owned(), output::span);
     let dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let mut text = output::columns(
+    let seats = output::columns(
         &["SEAT", "STATE", "UNITS", "TARGET", "LIFE", "RENEWED", "PROCESS"],
         ownership.seats.iter().map(|seat| {
             [
@@ -225,17 +225,15 @@ fn table(ownership: &Ownership, all: bool) -> String {
             ]
         }),
     );
-    if all {
-        text += "\n\n";
-        text += &output::columns(
+    let units = all.then(|| {
+        output::columns(
             &["UNIT", "SEAT", "EPOCH", "WRITTEN", "TARGET"],
             ownership.units.iter().map(|unit| {
                 [unit.name.clone(), dash(&unit.seat), unit.epoch.to_string(), ago(unit.seconds), dash(&unit.target)]
             }),
-        );
-    }
-    text += "\n\n";
-    text += &match &ownership.oldest_unowned {
+        )
+    });
+    let held = match &ownership.oldest_unowned {
         None => format!("Every one of {} units is held.", ownership.units.len()),
         Some(unit) => format!(
             "{} of {} units are held by nobody; for longest {} ({}).",
@@ -245,7 +243,7 @@ fn table(ownership: &Ownership, all: bool) -> String {
             unit.seconds.map_or_else(|| "never held".to_owned(), |s| format!("since {}", output::span(s)))
         ),
     };
-    text
+    std::iter::once(seats).chain(units).chain([held]).collect::<Vec<_>>().join("\n\n")
 }
 
 async fn why(hub: &Hub, id: &Id, ownership: &Ownership) -> Result<Why> {

@@ -105,13 +105,9 @@ impl Replicas {
     ) -> Result<Option<String>> {
         let held = units(view).await?;
         let seat_of = |holder: &str| holder.rsplit_once('#').map(|(seat, _)| seat.to_owned());
-        let seat = match unit {
-            Some(unit) => held.get(unit).and_then(|holder| seat_of(holder)),
-            None => {
-                let load = |seat: &String| held.values().filter(|h| seat_of(h).as_ref() == Some(seat)).count();
-                self.running.keys().max_by_key(|seat| load(seat)).cloned()
-            }
-        };
+        let load = |seat: &String| held.values().filter(|h| seat_of(h).as_ref() == Some(seat)).count();
+        let busiest = self.running.keys().max_by_key(|seat| load(seat)).cloned();
+        let seat = unit.map_or(busiest, |unit| held.get(unit).and_then(|holder| seat_of(holder)));
         let Some((seat, controller)) = seat.and_then(|seat| self.running.remove_entry(&seat)) else { return Ok(None) };
         let id = controller.id();
         let begun = Instant::now();
