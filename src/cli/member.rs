@@ -1,4 +1,5 @@
-//! `rayfleet member add | list`: registers member clusters on the hub and shows what was found about them.
+//! `rayfleet member add | list | cordon | uncordon`: registers member clusters on the hub, shows what was found about them,
+//! and says whether they take new work.
 //! Must not talk to members: whether one can be reached is for the controller to find.
 
 use std::path::PathBuf;
@@ -15,6 +16,9 @@ use crate::api::{Id, Kind, Time};
 use crate::shell::clock::Clock;
 use crate::shell::kubeconfig::portable;
 
+/// An object that others change meanwhile is read and written so often.
+const TRIES: u32 = 5;
+
 /// Options of `rayfleet member`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct MemberArgs {
@@ -28,6 +32,10 @@ enum MemberCommand {
     Add(AddArgs),
     /// List the members with their conditions
     List(ListArgs),
+    /// Take no new work on a member; what was admitted there goes on
+    Cordon(NameArgs),
+    /// Take new work on a member again
+    Uncordon(NameArgs),
 }
 
 /// Options of `rayfleet member add`.
@@ -72,10 +80,26 @@ struct ListArgs {
     output: Format,
 }
 
+/// Options of `rayfleet member cordon` and `uncordon`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Nothing new is placed on a cordoned member, and what Volcano has not admitted there yet goes back to the hub and is
+placed elsewhere. What was admitted goes on to its end. `rayfleet explain` shows the verdict Cordoned for it.
+
+Examples:
+  rayfleet member cordon eu
+  rayfleet member uncordon eu")]
+struct NameArgs {
+    /// Name of the member
+    name: String,
+}
+
 pub(crate) async fn run(args: MemberArgs, access: &Access) -> Result<End> {
     match args.command {
         MemberCommand::Add(args) => add(args, access).await,
         MemberCommand::List(args) => list(&args, access).await,
+        MemberCommand::Cordon(args) => cordon(&args.name, true, access).await,
+        MemberCommand::Uncordon(args) => cordon(&args.name, false, access).await,
     }
 }
 
@@ -110,6 +134,10 @@ async fn add(args: AddArgs, access: &Access) -> Result<End> {
     }
     let member = Id::new(Kind::MemberCluster, "", args.name.as_str());
     if let Some(there) = hub.get(&member).await? {
+        // New credentials are no word about new work.
+        if is_cordoned(&there) {
+            spec["unschedulable"] = json!(true);
+        }
         let units = there["spec"]["units"].as_u64().unwrap_or(4);
         if units != u64::from(args.units) {
             bail!("membercluster/{} has {units} units, which cannot be changed: use --units {units}", args.name);
@@ -123,6 +151,37 @@ async fn add(args: AddArgs, access: &Access) -> Result<End> {
     let what = upsert(&hub, &member, body, true).await?;
     output::print(&format!("membercluster/{} {what}; see: rayfleet member list", args.name))?;
     Ok(End::Done)
+}
+
+fn is_cordoned(member: &Value) -> bool {
+    member["spec"]["unschedulable"] == true
+}
+
+/// Says on the hub whether the member takes new work.
+async fn cordon(name: &str, cordoned: bool, access: &Access) -> Result<End> {
+    let hub = access.hub().await?;
+    let id = Id::new(Kind::MemberCluster, "", name);
+    let wanted = if cordoned { "cordoned" } else { "uncordoned" };
+    for _ in 0..TRIES {
+        let Some(mut member) = hub.get(&id).await? else {
+            bail!("there is no member {name}; those that are: rayfleet member list");
+        };
+        if is_cordoned(&member) == cordoned {
+            output::print(&format!("membercluster/{name} already {wanted}"))?;
+            return Ok(End::Done);
+        }
+        member["spec"]["unschedulable"] = json!(cordoned);
+        match hub.replace(&id, &member).await {
+            Ok(_) => {
+                output::print(&format!("membercluster/{name} {wanted}"))?;
+                return Ok(End::Done);
+            }
+            // Its controller writes to it too.
+            Err(error) if error.downcast_ref::<Refusal>().is_some_and(|r| r.status == 409) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bail!("membercluster/{name} was changed by others {TRIES} times meanwhile: try again")
 }
 
 fn labels(given: &[String]) -> Result<Value> {
@@ -172,7 +231,7 @@ async fn list(args: &ListArgs, access: &Access) -> Result<End> {
             return "no members; register one: rayfleet member add NAME --from KUBECONFIG".to_owned();
         }
         output::columns(
-            &["NAME", "READY", "REACHABLE", "VOLCANO", "NODES", "QUEUES", "UNITS", "AGE", "WHY"],
+            &["NAME", "READY", "REACHABLE", "VOLCANO", "NODES", "QUEUES", "UNITS", "CORDONED", "AGE", "WHY"],
             members.iter().map(|member| row(member, &capacities, now)),
         )
     })?;
@@ -180,7 +239,7 @@ async fn list(args: &ListArgs, access: &Access) -> Result<End> {
     Ok(End::Done)
 }
 
-fn row(object: &Value, capacities: &[Value], now: Time) -> [String; 9] {
+fn row(object: &Value, capacities: &[Value], now: Time) -> [String; 10] {
     let name = object["metadata"]["name"].as_str().unwrap_or("?");
     let member: MemberCluster = serde_json::from_value(object.clone()).unwrap_or_default();
     let condition = |kind: &str| member.status.conditions.iter().find(|c| c.r#type == kind);
@@ -198,6 +257,7 @@ fn row(object: &Value, capacities: &[Value], now: Time) -> [String; 9] {
         member.status.nodes.map_or_else(|| "-".to_owned(), |n| n.to_string()),
         capacity.map_or_else(|| "-".to_owned(), |c| c.spec.queues.len().to_string()),
         member.spec.unit_count().to_string(),
+        if member.spec.unschedulable { "True" } else { "False" }.to_owned(),
         created.map_or_else(|| "-".to_owned(), |at| output::age(at, now)),
         bad.map_or_else(String::new, |c| c.message.clone()),
     ]
@@ -218,11 +278,16 @@ mod tests {
         });
         let capacity = json!({ "metadata": { "name": "eu" }, "spec": { "queues": { "ml": {}, "research": {} } } });
         let got = row(&member, std::slice::from_ref(&capacity), Time(300_000));
-        assert_eq!(got, ["eu", "False", "False", "-", "3", "2", "4", "5m", "no answer since 40 s"].map(str::to_owned));
+        assert_eq!(
+            got,
+            ["eu", "False", "False", "-", "3", "2", "4", "False", "5m", "no answer since 40 s"].map(str::to_owned)
+        );
         let mut removed = member;
         let blocked = json!({ "type": "RemovalBlocked", "status": "True", "message": "1 still on it" });
         removed["status"]["conditions"].as_array_mut().unwrap().push(blocked);
-        assert_eq!(row(&removed, &[capacity], Time(300_000))[8], "1 still on it");
+        removed["spec"]["unschedulable"] = json!(true);
+        let got = row(&removed, &[capacity], Time(300_000));
+        assert_eq!([&*got[7], &*got[9]], ["True", "1 still on it"]);
     }
 
     #[test]

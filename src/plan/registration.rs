@@ -6,7 +6,7 @@ use super::{Plan, Seen, Why, decision};
 use crate::api::fleet::{Placement, Stage, Withdrawal};
 use crate::api::names::{GONE_FOR_GOOD, MEMBER_FINALIZER};
 use crate::api::{Kind, Time};
-use crate::row::{Row, Tables};
+use crate::row::{Facts, Row, Tables};
 
 /// A member's standing on the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,18 @@ pub fn registration(hub: &Tables, member: &str) -> Registration {
 /// Whether new work may go there: the finalizer stands, so that its end is noticed.
 pub fn is_held(cluster: &Row) -> bool {
     cluster.has_finalizer(MEMBER_FINALIZER)
+}
+
+/// Whether an operator takes no new work there (`rayfleet member cordon`). One that is being removed takes none either,
+/// and is not meant here: what stands on it goes on to its end.
+pub fn is_cordoned(hub: &Tables, member: &str) -> bool {
+    let row = hub.table(Kind::MemberCluster).get("", member);
+    row.is_some_and(|row| matches!(&row.facts, Facts::MemberCluster(cluster) if cluster.spec.unschedulable))
+}
+
+/// The verdict on a cordoned member, in words.
+pub fn cordoned(member: &str) -> String {
+    format!("its operator takes no new work there until: rayfleet member uncordon {member}")
 }
 
 /// What becomes of a bound `Placement` whose member is not there; `None` where it is.

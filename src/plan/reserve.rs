@@ -9,7 +9,7 @@ use super::gang::{Gang, HEAD_GROUP, SUBMITTER_GROUP, pod_group_name};
 use super::member::capacity::own_picture;
 use super::mirror::Slot;
 use super::place::{Finding, Subject, View, fits_elsewhere, judge};
-use super::registration::without_member;
+use super::registration::{cordoned, is_cordoned, without_member};
 use super::root::{Root, is_unreadable, policy, queue_of, unit_count};
 use super::{Action, Member, Plan, Seen, Why, asked, decision, dependencies, mirror};
 use crate::api::fleet::{Placement, Stage, Withdrawal};
@@ -59,6 +59,11 @@ pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
     let Some(root) = Root::read(root) else { return wait("its body is missing") };
     if root.suspended() {
         return give_back("Suspended", "suspended by its user");
+    }
+    // The verdict of the second and third check (`placement.md` section 4) whatever there is room for. It is no shortage
+    // that passes by itself, so neither deadline nor back-off: it waits where it can go.
+    if is_cordoned(seen.hub, on.name.as_str()) {
+        return give_back("Cordoned", &format!("not admitted on {} yet: {}", on.name, cordoned(on.name.as_str())));
     }
     let ask = asked::of(seen, &root);
     if ask.shape() != decided.status.gang.as_ref() || queue_of(seen.hub, root.row, seen.flags) != decided.spec.queue {

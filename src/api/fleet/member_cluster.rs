@@ -27,7 +27,8 @@ pub struct MemberClusterSpec {
     /// `Full` (default): RayFleet is this member's KubeRay operator.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mode: String,
-    /// No new placements.
+    /// Cordoned: nothing new is placed there, and what is not admitted there yet goes back to the hub; what was admitted
+    /// goes on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unschedulable: bool,
     /// Queue for root objects that name none, on this member.

@@ -96,7 +96,7 @@ pub struct BackOff {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Withdrawal {
-    /// `AdmissionDeadline`, `StartDeadline`, `NoLongerFits`, `RootDeleted`, `Suspended`, `SpecChanged`, `MirrorMissing`, …
+    /// `AdmissionDeadline`, `StartDeadline`, `NoLongerFits`, `Cordoned`, `RootDeleted`, `Suspended`, `SpecChanged`, `MirrorMissing`, …
     pub reason: String,
     /// A sentence for people.
     pub message: String,

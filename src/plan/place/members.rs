@@ -9,7 +9,7 @@ use super::verdict::{Finding, judge};
 use crate::api::fleet::{MemberCapacity, Placement, PlacementSpec, Stage};
 use crate::api::{Kind, Time, Version, member_unit};
 use crate::plan::gang::Gang;
-use crate::plan::registration::is_held;
+use crate::plan::registration::{cordoned, is_held};
 use crate::plan::{Flags, decision};
 use crate::row::{Facts, Row, Tables};
 
@@ -144,7 +144,7 @@ fn picture(view: &View, cluster: &Row, except: &str) -> Result<Picture, Finding>
         return Err(Finding::no("Cordoned", "it is being removed from the fleet"));
     }
     if registered.spec.unschedulable {
-        return Err(Finding::no("Cordoned", "its operator takes no new work there"));
+        return Err(Finding::no("Cordoned", cordoned(member)));
     }
     if !matches!(&*registered.spec.mode, "" | "Full") {
         return Err(Finding::no("PolicyExcluded", format!("mode {} is not built yet", registered.spec.mode)));

@@ -231,3 +231,39 @@ fn a_member_that_is_gone_for_good_is_let_go_by_a_persons_word_and_by_nothing_les
     assert_eq!(world.submissions().values().copied().collect::<Vec<_>>(), [1], "nothing ran twice");
     assert_eq!(world.recorder.violations, Vec::<String>::new());
 }
+
+#[test]
+fn a_cordoned_member_gets_nothing_new_gives_back_what_waits_and_keeps_what_runs() {
+    let mut world = World::new(5, &[MemberPlan::new("eu", 1, 4).late(300_000), MemberPlan::new("us", 1, 8)]);
+    world.submit(&ray_job("runs").cpus(6).entrypoint("sleep 600").manifest());
+    assert!(world.until(5 * MINUTE, |w| !w.submissions().is_empty()));
+    world.submit(&ray_job("waits").cpus(3).manifest());
+    let on_eu = |w: &World| stage(w, "waits") == "Reserving" && member(w, "waits") == "eu";
+    assert!(world.until(5 * MINUTE, on_eu), "{:?}", world.placement("waits"));
+    let cordon = |w: &mut World, member: &str, yes: bool| {
+        let path = format!("/apis/rayfleet.io/v1alpha1/memberclusters/{member}");
+        w.patch("hub", &path, &json!({ "spec": { "unschedulable": yes } }));
+    };
+    cordon(&mut world, "eu", true);
+    cordon(&mut world, "us", true);
+    let given_back = |w: &World| {
+        let verdicts = w.placement("waits").and_then(|p| p["status"]["verdicts"].as_array().cloned());
+        let cordoned =
+            |v: &Value| v["verdict"] == "Cordoned" && v["bound"].as_str().is_some_and(|b| b.contains("uncordon"));
+        stage(w, "waits") == "Waiting" && verdicts.is_some_and(|all| all.len() == 2 && all.iter().all(cordoned))
+    };
+    assert!(world.until(5 * MINUTE, given_back), "{:?}", world.placement("waits"));
+    let ours = |o: &&Value| o["metadata"]["labels"]["rayfleet.io/root-id"].is_string();
+    assert!(
+        world.until(MINUTE, |w| w.site("eu").server.objects().filter(ours).count() == 0),
+        "it leaves nothing there"
+    );
+    assert!(world.until(30 * MINUTE, ended("runs")), "what runs goes on to its end");
+    world.run_for(5 * MINUTE);
+    assert_eq!((stage(&world, "waits"), member(&world, "runs")), ("Waiting".to_owned(), "us".to_owned()));
+    cordon(&mut world, "us", false);
+    assert!(world.until(10 * MINUTE, ended("waits")), "{:?}", world.placement("waits"));
+    assert_eq!(member(&world, "waits"), "us");
+    assert!(world.submissions().values().all(|count| *count == 1));
+    assert_eq!(world.recorder.violations, Vec::<String>::new());
+}
