@@ -1,12 +1,15 @@
 //! Stories of several replicas: who works on what when one of them dies, freezes, leaves, or loses a link.
 //! Must not look into the product: what is asserted is what the API says.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use kit::fleet::MemberPlan;
 use kit::job::ray_job;
 use kit::life::judge;
 use kit::world::World;
+use shards::hash::queue_units;
+use shards::{queue_unit, ring};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -118,4 +121,94 @@ fn at_rest_a_replica_writes_the_hub_once_in_a_renewal_and_once_per_member_and_ha
     );
     assert!(capacities <= 2 * 20 + 2, "{capacities} refreshes of 2 members in 10 minutes");
     assert!(renewals <= 3 * 600 * 10 / 27 + 3, "{renewals} renewals of 3 seats in 10 minutes");
+}
+
+/// Two replicas, one member with room for one gang of three, and the name of a queue whose unit is not with the owner of
+/// `ml`.
+fn one_member_for_two_owners(seed: u64, scheduler_delay_ms: u64) -> (World, String) {
+    let units: Vec<String> = queue_units().chain((0..4).map(|index| format!("m-eu-{index}"))).collect();
+    let seats = ["a".to_owned(), "b".to_owned()];
+    let targets = ring::targets(&seats, units.iter().map(String::as_str));
+    let is_foreign = |queue: &String| targets[&queue_unit(queue)] != targets[&queue_unit("ml")];
+    let other = (0..64).map(|number| format!("queue-{number}")).find(is_foreign).expect("units are shared");
+    let plan = MemberPlan::new("eu", 1, 4).queue(&other, 4).late(scheduler_delay_ms);
+    let mut world = World::with_replicas(seed, &[plan], 2);
+    let as_the_ring_says = |w: &World| {
+        let with = |queue: &str| holder(w, queue) == targets[&queue_unit(queue)];
+        w.unowned_units().is_empty() && with("ml") && with(&other)
+    };
+    assert!(world.until(2 * MINUTE, as_the_ring_says), "{:?}", world.unowned_units());
+    (world, other)
+}
+
+/// Seat that holds the unit of a queue.
+fn holder(world: &World, queue: &str) -> String {
+    let unit = queue_unit(queue);
+    let lease = world.hub(&format!("/apis/coordination.k8s.io/v1/namespaces/rayfleet-system/leases/{unit}"));
+    let holder = lease.and_then(|l| l["spec"]["holderIdentity"].as_str()).unwrap_or_default();
+    holder.split('#').next().unwrap_or_default().to_owned()
+}
+
+fn is_bound(world: &World, name: &str) -> bool {
+    matches!(&*stage(world, name), "Reserving" | "Admitted" | "Running")
+}
+
+#[test]
+fn gangs_of_queues_with_different_owners_are_counted_by_each_other() {
+    for seed in 1..=6 {
+        let (mut world, other) = one_member_for_two_owners(seed, 2_000);
+        world.submit(&ray_job("first").cpus(3).entrypoint("sleep 60").manifest());
+        // Bound, and no picture of the member counts it yet.
+        assert!(world.until(MINUTE, |w| is_bound(w, "first")));
+        world.submit(&ray_job("second").queue(&other).cpus(3).entrypoint("sleep 60").manifest());
+        let both = Cell::new(false);
+        let passed = world.until(10 * MINUTE, |w| {
+            both.set(both.get() || (is_bound(w, "first") && is_bound(w, "second")));
+            w.recorder.ending("second").is_some()
+        });
+        assert!(passed && !both.get(), "seed {seed}: both were bound: {}", both.get());
+        assert_eq!((world.recorder.counts.bound, world.recorder.counts.wrong_fits), (2, 0), "seed {seed}");
+        assert_eq!(world.recorder.violations, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn of_two_owners_that_bind_at_the_same_time_the_members_owner_lets_one_through() {
+    let mut wrong_fits = 0;
+    for seed in 1..=6 {
+        let (mut world, other) = one_member_for_two_owners(seed, 2_000);
+        world.submit(&ray_job("first").cpus(3).entrypoint("sleep 60").manifest());
+        world.submit(&ray_job("second").queue(&other).cpus(3).entrypoint("sleep 60").manifest());
+        let past = |w: &World, name: &str| matches!(&*stage(w, name), "Admitted" | "Running");
+        let both = Cell::new(false);
+        let passed = world.until(20 * MINUTE, |w| {
+            both.set(both.get() || (past(w, "first") && past(w, "second")));
+            ["first", "second"].iter().all(|name| w.recorder.ending(name).is_some())
+        });
+        assert!(passed && !both.get(), "seed {seed}: {:#?}", world.journal());
+        assert!(world.recorder.counts.wrong_fits <= 1, "seed {seed}: {:?}", world.recorder.counts);
+        wrong_fits += world.recorder.counts.wrong_fits;
+        assert_eq!(world.recorder.violations, Vec::<String>::new());
+    }
+    assert!(wrong_fits > 0, "they never met: the story proves nothing");
+}
+
+#[test]
+fn the_next_owner_of_a_queue_counts_what_others_have_on_its_way() {
+    for seed in 1..=4 {
+        let (mut world, other) = one_member_for_two_owners(seed, 25_000);
+        world.submit(&ray_job("first").cpus(3).entrypoint("sleep 60").manifest());
+        assert!(world.until(MINUTE, |w| is_bound(w, "first")));
+        let owner = usize::from(holder(&world, &other) == "b");
+        world.restart_replica(owner, 30 * MINUTE);
+        world.submit(&ray_job("second").queue(&other).cpus(3).manifest());
+        let both = Cell::new(false);
+        let passed = world.until(20 * MINUTE, |w| {
+            both.set(both.get() || (is_bound(w, "first") && is_bound(w, "second")));
+            w.recorder.ending("second").is_some()
+        });
+        assert!(passed && !both.get(), "seed {seed}: both were bound: {}", both.get());
+        assert_eq!(world.recorder.counts.wrong_fits, 0, "seed {seed}");
+        assert_eq!(world.recorder.violations, Vec::<String>::new());
+    }
 }
