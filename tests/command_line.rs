@@ -1,6 +1,9 @@
 //! The program as people run it: real processes on loopback, a sandbox with simulated pods behind them.
 //! Asserts on what is printed, on exit codes, and on what the API shows; never on how it came about.
 
+#[path = "command_line/people.rs"]
+mod people;
+
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
@@ -97,6 +100,24 @@ impl Sandbox {
     async fn stop(mut self) {
         terminate(&mut self.process).await;
     }
+
+    /// Address and token of an API server, from the kubeconfig.
+    fn server(&self, context: &str) -> (String, String) {
+        let text = std::fs::read_to_string(&self.kubeconfig).expect("the kubeconfig");
+        let config: Value = serde_saphyr::from_str(&text).expect("a kubeconfig is YAML");
+        let named = |list: &str| config[list].as_array().and_then(|l| l.iter().find(|e| e["name"] == context)).cloned();
+        let word = |object: Option<Value>, path: &str| {
+            object.as_ref().and_then(|o| o.pointer(path)).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        (word(named("clusters"), "/cluster/server"), word(named("users"), "/user/token"))
+    }
+}
+
+/// A client of the sandbox's servers.
+fn client() -> reqwest::Client {
+    // An error means that another test has installed it.
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().expect("a client")
 }
 
 async fn terminate(process: &mut Child) {
@@ -289,20 +310,15 @@ struct Controller {
 
 impl Controller {
     fn start(sandbox: &Sandbox, name: &str) -> Self {
+        Self::start_at(sandbox, &sandbox.kubeconfig, name)
+    }
+
+    /// One whose kubeconfig is another than the sandbox's.
+    fn start_at(sandbox: &Sandbox, kubeconfig: &str, name: &str) -> Self {
         let log = sandbox.folder.path().join(name);
         let file = std::fs::File::create(&log).expect("a file in the folder");
         let process = program()
-            .args([
-                "--kubeconfig",
-                &sandbox.kubeconfig,
-                "--context",
-                "hub",
-                "run",
-                "--seat",
-                "one",
-                "--profile",
-                "fast",
-            ])
+            .args(["--kubeconfig", kubeconfig, "--context", "hub", "run", "--seat", "one", "--profile", "fast"])
             .args(["--listen", "127.0.0.1:0"])
             .stdout(Stdio::null())
             .stderr(file)

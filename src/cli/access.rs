@@ -9,12 +9,14 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use serde_json::Value;
 
+use crate::api::fleet::MemberCluster;
 use crate::api::wire::{Method, Reply, Request};
 use crate::api::{Cluster, Id, Kind};
 use crate::row::{Row, decode_list};
 use crate::shell::client::{Client, SendError};
 use crate::shell::kubeconfig::{hub_config, hub_config_source};
 use crate::shell::lanes::Lane;
+use crate::shell::members::client_of;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -71,6 +73,16 @@ impl Hub {
             404 => Err(missing_kind(id.kind)),
             _ => Ok(Some(body(&reply, &id.to_string())?)),
         }
+    }
+
+    /// A client of a member, by the credentials that its `MemberCluster` names.
+    pub(crate) async fn member(&self, name: &str) -> Result<Client> {
+        let id = Id::new(Kind::MemberCluster, "", name);
+        let Some(object) = self.get(&id).await? else {
+            return Err(anyhow!("member {name} is not registered on the hub; those that are: rayfleet member list"));
+        };
+        let member: MemberCluster = serde_json::from_value(object).with_context(|| id.to_string())?;
+        client_of(&self.client, &name.into(), &member.spec).await.with_context(|| format!("member {name}"))
     }
 
     /// All objects of a kind; in one namespace where `namespace` is given.

@@ -145,7 +145,7 @@ fn of(id: &Id, root: &Value, placement: Option<&Placement>) -> Explanation {
 }
 
 /// Why a root object has no `Placement`.
-fn without_placement(root: &Value) -> String {
+pub(super) fn without_placement(root: &Value) -> String {
     let managed_by = root["spec"]["managedBy"].as_str().unwrap_or("");
     if !managed_by.is_empty() && !crate::api::names::MANAGED_BY_US.contains(&managed_by) {
         return format!("it is left alone: spec.managedBy is {managed_by}");

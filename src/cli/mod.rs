@@ -7,7 +7,9 @@ pub mod demo;
 mod explain;
 mod follow;
 mod forecast;
+mod get;
 mod logging;
+mod logs;
 mod manifest;
 mod member;
 mod output;
@@ -62,6 +64,8 @@ Examples:
   rayfleet sandbox                          a hub and three members on this machine
   rayfleet submit -f job.yaml --wait        submit and follow a RayJob; its result is the exit code
   rayfleet explain rayjob/train             why it is where it is: every member's verdict
+  rayfleet get -A                           what there is, on which member, in which stage
+  rayfleet logs rayjob/train -f             its log, wherever it runs
   rayfleet shards                           which replica holds what
   rayfleet member add eu --from eu.yaml     register a member by a kubeconfig";
 
@@ -85,12 +89,16 @@ enum Command {
     Sandbox(sandbox::SandboxArgs),
     /// Show placement, waiting, withdrawal and a killed controller, with real Ray; ends by itself
     Demo(demo::DemoArgs),
-    /// Register member clusters, or list them
+    /// Register member clusters, list them, or take no new work on one
     Member(member::MemberArgs),
     /// Submit RayJobs to the hub, and wait for their results
     Submit(submit::SubmitArgs),
     /// Say why a job is where it is, or where one would go
     Explain(explain::ExplainArgs),
+    /// List the root objects of the fleet with member, stage and status
+    Get(get::GetArgs),
+    /// Print the log of a RayJob, wherever it runs
+    Logs(logs::LogsArgs),
     /// Show which replica holds what, or why an object is a replica's
     Shards(shards::ShardsArgs),
     /// Print the custom resource definitions, write them to a folder, or check that folder
@@ -129,6 +137,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<End> {
         Command::Member(args) => member::run(args, &access).await,
         Command::Submit(args) => submit::run(args, &access).await,
         Command::Explain(args) => explain::run(args, &access).await,
+        Command::Get(args) => get::run(args, &access).await,
+        Command::Logs(args) => logs::run(args, &access).await,
         Command::Shards(args) => shards::run(args, &access).await,
         Command::Crds(args) => crds::run(&args),
         Command::Version(args) => version::run(&args),

@@ -40,6 +40,23 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Writes bytes to standard output as they are, at once. `false`: its reader has closed its end.
+pub(crate) fn raw(bytes: &[u8]) -> Result<bool> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.context("writing the output").map(|()| true),
+    }
+}
+
+/// Writes a line for people to standard error, beside output that is somebody else's text.
+pub(crate) fn note(text: &str) {
+    use std::io::Write as _;
+    // Nobody reads it where it cannot be written.
+    let _closed = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 /// A table as kubectl draws them: columns apart by spaces, no lines, never wrapped.
 pub(crate) fn columns<R: IntoIterator<Item = String>>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     let mut table = Table::new();

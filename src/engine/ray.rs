@@ -13,14 +13,51 @@ use crate::plan::{Dashboard, JobAnswer, Question, SubmitOutcome};
 /// Bytes of a dashboard's text that are passed on: the last line of a traceback, not all of it.
 const TEXT_BYTES_MAX: usize = 400;
 
-/// The request that asks `question` of `dashboard` through the service proxy of its member's API server.
-pub fn ask(dashboard: &Dashboard, question: &Question) -> Request {
-    let base = format!(
+/// What a dashboard answers to [`ask_log`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogAnswer {
+    /// The whole log so far.
+    Text(String),
+    /// Ray does not know the job.
+    NotFound,
+    /// Nobody answers behind the Service, or not as a dashboard does: in words.
+    Failed(String),
+}
+
+/// The request for the whole log of a job so far (`GET /api/jobs/<id>/logs`).
+pub fn ask_log(dashboard: &Dashboard, job: &str) -> Request {
+    Request::get(format!("{}{}/logs", base(dashboard), escaped(job)))
+}
+
+/// What the reply to [`ask_log`] says.
+pub fn log_answer(reply: &Reply) -> LogAnswer {
+    let body = serde_json::from_slice::<Value>(&reply.body);
+    if let Ok(body) = &body
+        && let Some(message) = of_api_server(body)
+    {
+        return LogAnswer::Failed(message);
+    }
+    match (reply.status, body.ok().and_then(|body| body["logs"].as_str().map(str::to_owned))) {
+        (200, Some(text)) => LogAnswer::Text(text),
+        (404, _) => LogAnswer::NotFound,
+        (401 | 403, _) => LogAnswer::Failed("the dashboard asks for a token, which is not passed on".to_owned()),
+        (status, _) => LogAnswer::Failed(format!("the dashboard answered {status}: {}", text(reply))),
+    }
+}
+
+/// Path of the jobs of a dashboard, through the service proxy of its member's API server.
+fn base(dashboard: &Dashboard) -> String {
+    format!(
         "/api/v1/namespaces/{}/services/{}:{}/proxy/api/jobs/",
         escaped(&dashboard.namespace),
         escaped(&dashboard.service),
         escaped(&dashboard.port)
-    );
+    )
+}
+
+/// The request that asks `question` of `dashboard` through the service proxy of its member's API server.
+pub fn ask(dashboard: &Dashboard, question: &Question) -> Request {
+    let base = base(dashboard);
     match question {
         Question::Job { job } => Request::get(format!("{base}{}", escaped(job))),
         Question::Submit { body, .. } => {
@@ -168,6 +205,18 @@ mod tests {
             assert_eq!(stop_outcome(Some(&recorded(file))), Ok(()));
         }
         assert!(matches!(job_answer(Some(&recorded("auth_none_job_get_unknown.txt"))), JobAnswer::Failed(_)));
+    }
+
+    #[test]
+    fn recorded_logs_of_ray_are_understood() {
+        let target = ask_log(&dashboard(), "a/b").target;
+        assert!(target.ends_with("/services/train-head-svc:dashboard/proxy/api/jobs/a%2Fb/logs"), "{target}");
+        let LogAnswer::Text(text) = log_answer(&recorded("job_logs_succeeded.json")) else { panic!("no text") };
+        assert!(text.ends_with("hello\nbye\n"), "{text}");
+        assert_eq!(log_answer(&recorded("job_logs_unknown.txt")), LogAnswer::NotFound);
+        assert!(matches!(log_answer(&recorded("auth_none_job_get_unknown.txt")), LogAnswer::Failed(_)));
+        let nobody = br#"{"kind":"Status","apiVersion":"v1","message":"no endpoints available","code":503}"#;
+        assert_eq!(log_answer(&reply(503, nobody)), LogAnswer::Failed("no endpoints available".to_owned()));
     }
 
     #[test]

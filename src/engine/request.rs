@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 pub use super::event::{event, event_namespace, note};
-pub use super::ray::{answered, ask};
+pub use super::ray::{LogAnswer, answered, ask, ask_log, log_answer};
 
 use super::Outcome;
 use crate::api::wire::{Method, Reply, Request};

@@ -185,6 +185,16 @@ pub struct Dashboard {
     pub port: Arc<str>,
 }
 
+impl Dashboard {
+    /// From `status.dashboardURL` of a RayJob in this namespace (`<service>.<namespace>.svc.<domain>:<port>`); `None` where
+    /// it names no Service.
+    pub fn of(namespace: &Arc<str>, url: &str) -> Option<Self> {
+        let (host, port) = url.rsplit_once(':')?;
+        let service = host.split('.').next().filter(|service| !service.is_empty())?;
+        Some(Self { namespace: namespace.clone(), service: service.into(), port: port.into() })
+    }
+}
+
 /// A question to a Ray dashboard (specs/rayjob.md 16).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {

@@ -119,9 +119,7 @@ fn running_job(mirror: &Row) -> Option<(Dashboard, std::sync::Arc<str>)> {
         return None;
     }
     let job = status["jobId"].as_str().filter(|j| !j.is_empty())?;
-    let (host, port) = status["dashboardURL"].as_str()?.rsplit_once(':')?;
-    let service = host.split('.').next().filter(|s| !s.is_empty())?;
-    let dashboard = Dashboard { namespace: mirror.id.namespace.clone(), service: service.into(), port: port.into() };
+    let dashboard = Dashboard::of(&mirror.id.namespace, status["dashboardURL"].as_str()?)?;
     Some((dashboard, job.into()))
 }
 

@@ -204,6 +204,22 @@ impl LineStream {
             }
         }
     }
+
+    /// The next bytes as they come, for a stream that is no sequence of events, such as a log; `None` at its orderly end.
+    /// Not to be mixed with [`LineStream::next`].
+    pub async fn bytes(&mut self) -> Result<Option<Bytes>, StreamError> {
+        loop {
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+                Some(Err(e)) => return Err(StreamError::Cut(last_cause(&e))),
+            }
+        }
+    }
 }
 
 fn build(config: Config) -> Result<kube::Client, UnusableConfig> {

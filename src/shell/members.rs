@@ -21,6 +21,7 @@ use crate::api::{Cluster, Id, Kind, MemberName};
 const READ_LIMIT: Duration = Duration::from_secs(5);
 /// A Secret is watched nowhere: it is read again this often.
 const REREAD_EVERY: Duration = Duration::from_secs(30);
+const NO_SECRET: &str = "spec.kubeconfigSecret is not set: name a Secret on the hub that holds the member's kubeconfig";
 const BACK_OFF_MIN: Duration = Duration::from_secs(1);
 const BACK_OFF_MAX: Duration = Duration::from_mins(1);
 
@@ -74,9 +75,16 @@ impl Members {
     }
 }
 
-/// Why a member's credentials are not there.
+/// A client of a member for one who asks once, by the credentials that stand on `hub`.
+pub async fn client_of(hub: &Client, name: &MemberName, spec: &MemberClusterSpec) -> Result<Client, CredentialError> {
+    let secret = spec.kubeconfig_secret.as_ref().ok_or_else(|| CredentialError::Bad(NO_SECRET.to_owned()))?;
+    let config = usable(&read(hub, secret).await?).await?;
+    Client::new(Cluster::Member(name.clone()), config).map_err(|e| CredentialError::Bad(e.to_string()))
+}
+
+/// Why a member's credentials are not there. The texts hold none of them.
 #[derive(Debug, Error)]
-enum CredentialError {
+pub enum CredentialError {
     /// The hub said so, or the credentials are unusable: the member is refused.
     #[error("{0}")]
     Bad(String),
@@ -87,8 +95,7 @@ enum CredentialError {
 
 async fn tend(name: MemberName, secret: Option<SecretKey>, hub: Arc<Client>, news: mpsc::Sender<MemberNews>) {
     let Some(secret) = secret else {
-        let why = "spec.kubeconfigSecret is not set: name a Secret on the hub that holds the member's kubeconfig";
-        let _ended = news.send(MemberNews::Refused(name, why.to_owned())).await;
+        let _ended = news.send(MemberNews::Refused(name, NO_SECRET.to_owned())).await;
         return;
     };
     let mut client: Option<Arc<Client>> = None;
@@ -177,7 +184,7 @@ async fn read(hub: &Client, secret: &SecretKey) -> Result<String, CredentialErro
         404 => return Err(CredentialError::Bad(format!("{id} (spec.kubeconfigSecret) is not on the hub"))),
         403 => {
             return Err(CredentialError::Bad(format!(
-                "reading {id} (spec.kubeconfigSecret) is forbidden to this controller"
+                "reading {id} (spec.kubeconfigSecret) on the hub is forbidden to us"
             )));
         }
         status => return Err(CredentialError::Unread(format!("the hub answered {status} for {id}"))),

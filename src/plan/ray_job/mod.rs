@@ -89,10 +89,7 @@ impl<'a> Draft<'a> {
 
     /// Where the dashboard of the present attempt is.
     fn dashboard(&self) -> Option<Dashboard> {
-        let url = self.new.dashboard_url.as_deref().unwrap_or_default();
-        let (host, port) = url.rsplit_once(':')?;
-        let service = host.split('.').next().filter(|s| !s.is_empty())?;
-        Some(Dashboard { namespace: self.pass.row.id.namespace.clone(), service: service.into(), port: port.into() })
+        Dashboard::of(&self.pass.row.id.namespace, self.new.dashboard_url.as_deref()?)
     }
 
     /// Deletes the RayCluster. Says whether one is still there.
