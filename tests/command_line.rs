@@ -1,6 +1,8 @@
 //! The program as people run it: real processes on loopback, a sandbox with simulated pods behind them.
 //! Asserts on what is printed, on exit codes, and on what the API shows; never on how it came about.
 
+#[path = "command_line/leases.rs"]
+mod leases;
 #[path = "command_line/people.rs"]
 mod people;
 

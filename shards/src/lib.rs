@@ -16,7 +16,9 @@ pub mod lease;
 pub mod ring;
 
 pub use authority::Authority;
-pub use core::{Ask, Call, Change, Effect, Failure, Identity, Input, Listing, Profile, Shards};
+pub use core::{
+    Ask, Call, Change, Effect, Failure, Gain, Identity, Input, Listing, Loss, Profile, Shards, Tally, Unowned,
+};
 
 pub use hash::{bucket, member_unit, queue_unit};
 pub use lease::Record;

@@ -121,7 +121,8 @@ pub(crate) async fn run(args: ShardsArgs, access: &Access) -> Result<End> {
     let ownership = read(&leases, &members, now);
     if ownership.seats.is_empty() {
         bail!(
-            "no replica has ever run: there is no seat in namespace {} (--lease-namespace names another)",
+            "no replica has ever run: there is no seat in namespace {} (--lease-namespace names another); \
+             start one: rayfleet run",
             args.lease_namespace
         );
     }
@@ -243,7 +244,11 @@ fn table(ownership: &Ownership, all: bool) -> String {
             unit.seconds.map_or_else(|| "never held".to_owned(), |s| format!("since {}", output::span(s)))
         ),
     };
-    std::iter::once(seats).chain(units).chain([held]).collect::<Vec<_>>().join("\n\n")
+    let nobody =
+        ownership.seats.iter().all(|seat| seat.process.is_empty()).then(|| {
+            "No replica runs: nothing is placed, followed or reported until one does (rayfleet run).".to_owned()
+        });
+    std::iter::once(seats).chain(units).chain(nobody).chain([held]).collect::<Vec<_>>().join("\n\n")
 }
 
 async fn why(hub: &Hub, id: &Id, ownership: &Ownership) -> Result<Why> {
@@ -330,6 +335,15 @@ mod tests {
         assert_eq!((found.seats[0].units, found.seats[0].target), (1, 64));
         assert_eq!((&*found.seats[1].state, found.seats[1].target), ("free", 0));
         assert!(table(&found, true).contains("63 of 64 units are held by nobody; for longest q-02 (since 55s)."));
+    }
+
+    #[test]
+    fn seats_that_are_all_free_are_said_to_be_no_replica() {
+        let leases = [lease("seat-a", "", 8, 20, Some("draining")), lease("q-00", "", 5, 10, None)];
+        let text = table(&read(&leases, &[], Time(60_000)), false);
+        assert!(text.contains("No replica runs") && text.contains("64 of 64 units are held by nobody"), "{text}");
+        let runs = [lease("seat-a", "a/1", 8, 20, Some("joining"))];
+        assert!(!table(&read(&runs, &[], Time(60_000)), false).contains("No replica runs"));
     }
 
     #[test]

@@ -69,6 +69,10 @@ fn describe() {
     metrics::describe_gauge!("rayfleet_requests_in_flight", "Requests whose outcome is not known yet");
     metrics::describe_gauge!("rayfleet_units_held", "Units held by this replica");
     metrics::describe_gauge!("rayfleet_objects_quarantined", "Objects that do not decode");
+    metrics::describe_counter!("rayfleet_units_gained_total", "Units that came to this replica, by reason");
+    metrics::describe_counter!("rayfleet_units_lost_total", "Units that went from this replica, by reason");
+    metrics::describe_gauge!("rayfleet_units_unowned", "Units that nobody owns, as this replica sees it");
+    metrics::describe_gauge!("rayfleet_units_unowned_oldest_seconds", "How long the oldest of them has been nobody's");
     metrics::describe_gauge!("rayfleet_seat_held", "1 while this replica holds its seat");
 }
 
@@ -147,6 +151,18 @@ mod tests {
     use super::*;
     use crate::api::Id;
     use crate::shell::report::{RayObject, TableReport};
+
+    #[test]
+    fn every_metric_is_documented_and_everything_documented_is_a_metric() {
+        let names = |text: &str| -> std::collections::BTreeSet<String> {
+            let word = |at: usize| text[at..].split(|c: char| !c.is_ascii_lowercase() && c != '_').next();
+            let found = text.match_indices("rayfleet_").filter_map(|(at, _)| word(at));
+            found.map(str::to_owned).collect()
+        };
+        // Up to here, without the tests.
+        let source = include_str!("metrics.rs").split("mod tests").next().unwrap_or_default();
+        assert_eq!(names(source), names(include_str!("../../docs/METRICS.md")));
+    }
 
     #[test]
     fn a_report_becomes_families_with_bounded_labels() {

@@ -12,11 +12,12 @@ use shards::{Authority, Mono};
 pub struct Standing {
     begun: Instant,
     authority: RwLock<Authority>,
+    trouble: RwLock<String>,
 }
 
 impl Default for Standing {
     fn default() -> Self {
-        Self { begun: Instant::now(), authority: RwLock::default() }
+        Self { begun: Instant::now(), authority: RwLock::default(), trouble: RwLock::default() }
     }
 }
 
@@ -41,6 +42,16 @@ impl Standing {
     pub fn seated(&self) -> bool {
         let authority = self.authority.read().expect("no code panics while it holds the standing");
         authority.until.is_some_and(|until| until > self.now())
+    }
+
+    /// Why the Leases on the hub cannot be read or written, in words; empty: they can.
+    pub fn trouble(&self, why: String) {
+        *self.trouble.write().expect("no code panics while it holds the trouble") = why;
+    }
+
+    /// What was said last with [`Standing::trouble`].
+    pub fn troubled(&self) -> String {
+        self.trouble.read().expect("no code panics while it holds the trouble").clone()
     }
 
     /// Units held, with their epochs.

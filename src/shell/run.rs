@@ -362,7 +362,11 @@ fn look_at(engine: &Engine, standing: &Standing, leaving: bool) -> Readiness {
         missing.push("it is ending".to_owned());
     }
     if !standing.seated() {
-        missing.push("its seat is not held".to_owned());
+        let why = standing.troubled();
+        missing.push(match &*why {
+            "" => "its seat is not held".to_owned(),
+            why => format!("its seat is not held: {why}"),
+        });
     }
     let kinds = engine.not_listed();
     if !kinds.is_empty() {

@@ -50,7 +50,7 @@ impl Shards {
                 // It was renewed, or another fenced it: look.
                 Err(_) => self.ask_again(Purpose::ReadOther(seat), out),
             },
-            Purpose::Acquire { unit, epoch } => self.acquired(unit, epoch, result, out),
+            Purpose::Acquire { unit, epoch, why } => self.acquired(unit, epoch, why, result, out),
             Purpose::Release(unit) => self.released(unit, result, out),
             Purpose::List | Purpose::Watch | Purpose::ReadSeat | Purpose::ReadOther(_) | Purpose::ReadUnit(_) => {}
         }

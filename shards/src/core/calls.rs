@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::message::Call;
+use super::tally::Gain;
 use crate::Mono;
 
 /// What a request is for, and so what its answer means.
@@ -24,6 +25,7 @@ pub(super) enum Purpose {
     Acquire {
         unit: String,
         epoch: u64,
+        why: Gain,
     },
     ReadUnit(String),
     Release(String),

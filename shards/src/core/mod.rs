@@ -8,6 +8,7 @@
 //! * `follow`: how records are followed: a list, then a stream of changes.
 //! * `target`: which units should be ours: the ring on that view.
 //! * `units`: unit records: acquired, drained, released, lost; epochs.
+//! * `tally`: how often units came and went, and which nobody owns: for metrics.
 //! * `answers`: which answer goes where. `calls`: what is under way.
 //!
 //! Every write carries the resourceVersion that was read; whoever loses the race learns it from the conflict. A renewal
@@ -19,15 +20,19 @@ mod follow;
 mod message;
 mod profile;
 mod seat;
+mod tally;
 mod target;
 mod units;
 mod view;
+
+use std::collections::BTreeMap;
 
 use calls::{Calls, Purpose};
 use follow::Follow;
 pub use message::{Ask, Call, Change, Effect, Failure, Identity, Input, Listing};
 pub use profile::Profile;
 use seat::Seat;
+pub use tally::{Gain, Loss, Tally, Unowned};
 use target::Targets;
 use units::Units;
 use view::View;
@@ -64,6 +69,8 @@ pub struct Shards {
     targets: Targets,
     follow: Follow,
     stalled: bool,
+    /// Since when units are seen to be nobody's; kept by [`Shards::unowned`] alone.
+    unowned_since: BTreeMap<String, Mono>,
 }
 
 impl Shards {
@@ -80,6 +87,7 @@ impl Shards {
             targets: Targets::default(),
             follow: Follow::default(),
             stalled: false,
+            unowned_since: BTreeMap::new(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Shards;
 use super::calls::Purpose;
 use super::message::{Ask, Call, Effect, Failure};
+use super::tally::{Gain, Loss, Tally};
 use crate::Mono;
 use crate::hash::queue_units;
 use crate::lease::{NEXT, Record, is_newer};
@@ -32,6 +33,7 @@ pub(super) struct Units {
     told: BTreeMap<String, u64>,
     /// Epochs higher than those told.
     untold: BTreeMap<String, u64>,
+    tally: Tally,
 }
 
 impl Default for Units {
@@ -45,6 +47,7 @@ impl Default for Units {
             floors: BTreeMap::new(),
             told: BTreeMap::new(),
             untold: BTreeMap::new(),
+            tally: Tally::default(),
         }
     }
 }
@@ -54,6 +57,14 @@ impl Units {
     pub(super) fn want(&mut self, units: BTreeSet<String>) {
         self.wanted = units;
         self.wanted.extend(queue_units());
+    }
+
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    pub(super) fn record_of(&self, unit: &str) -> Option<&Record> {
+        self.records.get(unit)
     }
 
     /// All units that are there.
@@ -80,6 +91,7 @@ impl Units {
     /// The seat is gone: nothing is held.
     pub(super) fn lose_all(&mut self, out: &mut Vec<Effect>) {
         self.quiescing.clear();
+        self.tally.lose(Loss::SeatLost, self.held.len() as u64);
         out.extend(std::mem::take(&mut self.held).into_keys().map(Effect::Lost));
     }
 
@@ -91,9 +103,10 @@ impl Units {
         }
     }
 
-    fn lose(&mut self, unit: &str, out: &mut Vec<Effect>) {
+    fn lose(&mut self, unit: &str, why: Loss, out: &mut Vec<Effect>) {
         self.quiescing.remove(unit);
         if self.held.remove(unit).is_some() {
+            self.tally.lose(why, 1);
             out.push(Effect::Lost(unit.to_owned()));
         }
     }
@@ -158,13 +171,14 @@ impl Shards {
                 Some(r) if r.holder == holder || self.view.dangling(r, &self.profile, now) => (r.clone(), true),
                 Some(_) => continue,
             };
+            let why = if exists { self.gain(&record) } else { Gain::New };
             record.annotations.remove(NEXT);
             let floor = |epochs: &BTreeMap<String, u64>| epochs.get(unit).copied().unwrap_or(0);
             let epoch = record.transitions.max(floor(&self.units.floors)).max(floor(&self.units.told)) + 1;
             record.holder.clone_from(&holder);
             record.transitions = epoch;
             let ask = if exists { Ask::Put(record) } else { Ask::Create(record) };
-            asks.push((Purpose::Acquire { unit: unit.clone(), epoch }, ask));
+            asks.push((Purpose::Acquire { unit: unit.clone(), epoch, why }, ask));
             room -= 1;
         }
         for (purpose, ask) in asks {
@@ -184,10 +198,24 @@ impl Shards {
             && (named || handed || (self.targets.of(unit) == Some(me) && (had() || self.targets.settled(now))))
     }
 
+    /// Why a unit with this record would come to us.
+    fn gain(&self, record: &Record) -> Gain {
+        let me = self.me.seat.as_str();
+        match record.held_by() {
+            Some((seat, _)) if seat == me => Gain::Again,
+            None if record.holder.is_empty() && record.annotations.get(NEXT).is_some_and(|next| next == me) => {
+                Gain::Handed
+            }
+            None if record.holder.is_empty() => Gain::Free,
+            _ => Gain::TakenOver,
+        }
+    }
+
     pub(super) fn acquired(
         &mut self,
         unit: String,
         epoch: u64,
+        why: Gain,
         result: Result<Record, Failure>,
         out: &mut Vec<Effect>,
     ) {
@@ -197,6 +225,7 @@ impl Shards {
         if self.units.wrote(&unit, record) && self.seated() && ours {
             self.units.acquired_at.insert(unit.clone(), self.calls.last());
             self.units.held.insert(unit.clone(), epoch);
+            self.units.tally.gain(why);
             out.push(Effect::Held(unit, epoch));
         }
     }
@@ -242,7 +271,7 @@ impl Shards {
     }
 
     pub(super) fn released(&mut self, unit: String, result: Result<Record, Failure>, out: &mut Vec<Effect>) {
-        self.units.lose(&unit, out);
+        self.units.lose(&unit, Loss::Released, out);
         match result {
             Ok(record) => {
                 self.units.wrote(&unit, record);
@@ -256,14 +285,14 @@ impl Shards {
     pub(super) fn stamp(&mut self, unit: String, epoch: u64, out: &mut Vec<Effect>) {
         self.units.raise_floor(&unit, epoch);
         if self.units.held.get(&unit).is_some_and(|mine| *mine < epoch) {
-            self.units.lose(&unit, out);
+            self.units.lose(&unit, Loss::HigherStamp, out);
             self.ask_again(Purpose::ReadUnit(unit), out);
         }
     }
 
     pub(super) fn unit_read(&mut self, unit: &str, found: Option<Record>, out: &mut Vec<Effect>) {
         if found.is_none() {
-            self.units.lose(unit, out);
+            self.units.lose(unit, Loss::Taken, out);
         }
         self.units.record(unit, found);
     }
@@ -293,7 +322,7 @@ impl Shards {
         let epoch = self.units.held.get(unit);
         let ours = record.as_ref().is_some_and(|r| r.held_by() == Some(mine) && Some(&r.transitions) == epoch);
         if !ours {
-            self.units.lose(unit, out);
+            self.units.lose(unit, Loss::Taken, out);
         }
         self.units.record(unit, record);
     }

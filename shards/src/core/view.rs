@@ -55,6 +55,10 @@ impl View {
         self.heard = Some(now);
     }
 
+    pub(super) fn ever_heard(&self) -> bool {
+        self.heard.is_some()
+    }
+
     fn hears(&self, profile: &Profile, now: Mono) -> bool {
         self.heard.is_some_and(|at| now.0.saturating_sub(at.0) <= 2 * profile.renew_ms)
     }

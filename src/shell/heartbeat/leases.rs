@@ -1,6 +1,7 @@
 //! Sends what `shards` asks to the Leases of one namespace on the hub, and says when they cannot be reached.
 //! Must not know what a Lease means.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use tokio::task::AbortHandle;
 
 use super::requests::{self, Answered, Asked};
 use crate::api::wire::Request;
+use crate::shell::authority::Standing;
 use crate::shell::client::{Client, Opened, SendError};
 use crate::shell::clock::Clock;
 use crate::shell::lanes::Lane;
@@ -28,7 +30,16 @@ pub(super) struct Leases {
     /// Of one request.
     pub(super) limit: Duration,
     pub(super) clock: Arc<Clock>,
-    pub(super) complained: Mutex<Option<Instant>>,
+    pub(super) standing: Arc<Standing>,
+    /// What goes wrong at present: `read`, `written`.
+    pub(super) trouble: Mutex<BTreeMap<&'static str, Trouble>>,
+}
+
+/// Why Leases cannot be read or written.
+pub(super) struct Trouble {
+    /// When it was logged last.
+    said: Instant,
+    why: String,
 }
 
 impl Leases {
@@ -47,7 +58,7 @@ impl Leases {
                 this.make_namespace().await;
             }
             let failed = answer.failure.is_some();
-            this.complain(answer.failure);
+            this.complain(Asked::of(&ask), answer.failure);
             if failed {
                 tokio::time::sleep(FAILURE_PAUSE).await;
             }
@@ -106,20 +117,33 @@ impl Leases {
         }
     }
 
-    /// Says why Leases cannot be read or written: at the first time, and then not more often than every half minute. A
-    /// lost race is no trouble.
-    fn complain(&self, failure: Option<Failure>) {
-        let mut last = self.complained.lock().expect("no code panics while it holds the time");
+    /// Says why Leases cannot be read or written: at the first time, and then not more often than every half minute; and
+    /// when they can again. Reads and writes are told apart: who may read but not write has one lasting trouble. A lost
+    /// race is none.
+    fn complain(&self, asked: Asked, failure: Option<Failure>) {
+        let mut trouble = self.trouble.lock().expect("no code panics while it holds the trouble");
+        let what = if asked == Asked::Write { "written" } else { "read" };
         match failure {
-            None | Some(Failure::Conflict | Failure::Gone) => *last = None,
-            Some(Failure::Refused(why) | Failure::Unknown(why))
-                if last.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY) =>
-            {
-                *last = Some(Instant::now());
-                tracing::warn!(%why, "the Leases on the hub cannot be read or written");
+            None | Some(Failure::Conflict | Failure::Gone) => {
+                if trouble.remove(what).is_some() {
+                    tracing::info!("the Leases on the hub can be {what} again");
+                }
             }
-            Some(_) => {}
+            Some(Failure::Refused(why) | Failure::Unknown(why)) => {
+                let lasting = trouble.get(what).map(|before| before.said);
+                let said = match lasting {
+                    Some(at) if at.elapsed() <= COMPLAIN_EVERY => at,
+                    _ => {
+                        tracing::warn!(%why, "the Leases on the hub cannot be {what}");
+                        Instant::now()
+                    }
+                };
+                trouble.insert(what, Trouble { said, why });
+            }
         }
+        let words: Vec<String> =
+            trouble.iter().map(|(what, t)| format!("Leases cannot be {what}: {}", t.why)).collect();
+        self.standing.trouble(words.join("; "));
     }
 }
 

@@ -4,6 +4,7 @@
 //! Must not decide who owns what, or know what a unit stands for.
 
 mod leases;
+mod meters;
 pub mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use super::clock::Clock;
 use super::process;
 use crate::api::Cluster;
 use leases::Leases;
+use meters::Meters;
 
 /// A process whose loop did not turn for this long keeps no units: it does not renew.
 const PROGRESS_MAX_MS: u64 = 5_000;
@@ -143,10 +145,18 @@ async fn beat(
     let mut core = Shards::new(me.clone(), profile, fastrand::u64(..));
     // Three tries fit into the time that a seat is trusted.
     let limit = Duration::from_millis(profile.renew_ms * 2 / 3);
-    let leases = Arc::new(Leases { client, namespace, limit, clock, complained: std::sync::Mutex::default() });
+    let leases = Arc::new(Leases {
+        client,
+        namespace,
+        limit,
+        clock,
+        standing: standing.clone(),
+        trouble: std::sync::Mutex::default(),
+    });
     let (answered, mut answers) = mpsc::unbounded_channel();
     let mut stream: Option<AbortHandle> = None;
     let (mut wake, mut stalled) = (Mono(0), false);
+    let mut meters = Meters::default();
     loop {
         let until = Duration::from_millis(wake.0.saturating_sub(standing.now().0));
         let input = tokio::select! {
@@ -208,6 +218,7 @@ async fn beat(
                 }
             }
         }
+        meters.look(&mut core, now);
         if stalled {
             // To see when it moves again.
             wake = now + STALLED_LOOK_MS;

@@ -217,3 +217,44 @@ fn no_unit_goes_to_a_seat_with_another_hashing() {
     group.run_for(10_000);
     group.is_as_the_ring_says(&["a", "b"]);
 }
+
+#[test]
+fn what_nobody_owns_is_counted_with_its_age_and_what_comes_and_goes_with_its_reason() {
+    let mut group = Group::of(&["a", "b"]);
+    assert_eq!(group.processes[0].shards.unowned(Mono(0)), Unowned::default(), "nothing is known yet");
+    group.run_for(30_000);
+    let [a, b] = [0, 1].map(|at| group.processes[at].held.len() as u64);
+    let tally = group.processes[1].shards.tally().clone();
+    assert_eq!(tally.gained(Gain::Handed) + tally.gained(Gain::New), b);
+    assert_eq!(group.processes[0].shards.tally().lost(Loss::Released), tally.gained(Gain::Handed));
+    let now = Mono(group.now);
+    assert_eq!(group.processes[1].shards.unowned(now), Unowned::default());
+    group.processes.remove(0);
+    let mut longest = 0;
+    for _ in 0..80 {
+        group.run_for(250);
+        let now = Mono(group.now);
+        let unowned = group.processes[0].shards.unowned(now);
+        assert!(unowned.count == 0 || unowned.count as u64 <= a, "{unowned:?}");
+        longest = longest.max(unowned.oldest_ms);
+    }
+    let (now, shards) = (Mono(group.now), &mut group.processes[0].shards);
+    assert_eq!((shards.unowned(now), shards.tally().gained(Gain::TakenOver)), (Unowned::default(), a));
+    assert!(longest < 5_000, "{longest} ms: two of the seat's settling are between its fencing and the taking");
+    group.processes[0].feed(&mut group.store, Input::Leave, now);
+    assert_eq!(group.processes[0].shards.tally().lost(Loss::Released), 64);
+}
+
+#[test]
+fn a_lost_seat_and_a_deleted_record_are_told_apart() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    a.run(&mut store, 0, 2_000);
+    store.delete("q-07");
+    a.run(&mut store, 2_250, 6_000);
+    assert_eq!((a.shards.tally().lost(Loss::Taken), a.held.len()), (1, 64));
+    let fenced = store.taken_by("seat-a", "");
+    store.write(fenced, false).unwrap();
+    a.run(&mut store, 6_250, 12_000);
+    assert_eq!((a.shards.tally().lost(Loss::SeatLost), a.held.len()), (64, 64));
+    assert_eq!(a.shards.tally().gained(Gain::Again), 64);
+}
