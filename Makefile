@@ -17,7 +17,7 @@ help: ## This list
 build: ## The one binary, in the one profile that everything here uses
 	cargo build --locked --workspace
 
-demo: ray build ## Three members, real Ray, jobs placed and withdrawn, a controller killed; ends by itself
+demo: ray build ## Three members, real Ray, jobs placed and withdrawn, controllers killed; ends by itself
 	$(RAYFLEET) demo --ray $(RAY_VENV)
 
 sandbox: ray build ## A fleet that stays, for a person with kubectl

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -98,12 +98,14 @@ async fn existing(hub: &Hub, id: &Id) -> Result<Explanation> {
     let Some(root) = hub.get(id).await? else {
         bail!("{id} is not on the hub; those that are: kubectl get {} -A", id.kind.plural());
     };
-    let placement = Id::new(Kind::Placement, id.namespace.clone(), placement_name(id.kind.name(), &id.name));
-    let placement = match hub.get(&placement).await? {
-        None => None,
-        Some(object) => Some(serde_json::from_value(object)?),
-    };
-    Ok(of(id, &root, placement.as_ref()))
+    Ok(of(id, &root, placement_of(hub, id).await?.as_ref()))
+}
+
+/// The `Placement` of a root object; an error where it cannot be read.
+pub(super) async fn placement_of(hub: &Hub, root: &Id) -> Result<Option<Placement>> {
+    let id = Id::new(Kind::Placement, root.namespace.clone(), placement_name(root.kind.name(), &root.name));
+    let object = hub.get(&id).await?;
+    object.map(serde_json::from_value).transpose().with_context(|| format!("{id} cannot be read"))
 }
 
 /// What root object and `Placement` say.

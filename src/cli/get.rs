@@ -1,13 +1,15 @@
 //! `rayfleet get`: the root objects of the fleet, each with its member, stage and status, as the hub's objects say.
 //! Must not ask members, or judge: why something is where it is, `explain` says.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::End;
 use super::access::{Access, Hub};
-use super::explain::{object_id, without_placement};
+use super::explain::{object_id, placement_of, without_placement};
 use super::output::{self, Format};
 use crate::api::fleet::{Placement, Stage};
 use crate::api::{Id, Kind, Time};
@@ -71,15 +73,15 @@ pub(crate) async fn run(args: GetArgs, access: &Access) -> Result<End> {
     }
     let kinds = kinds(&args.what)?;
     let namespace = (!args.all_namespaces).then_some(hub.namespace.as_str());
-    let placements: Vec<Value> = hub.list(Kind::Placement, namespace).await?;
+    let placements = hub.list(Kind::Placement, namespace).await?;
+    let placements: BTreeMap<(&str, &str), &Value> = placements.iter().map(|p| (place(p), p)).collect();
     let mut lines = Vec::new();
     for kind in kinds {
         for root in hub.list(*kind, namespace).await? {
-            let metadata = &root["metadata"];
-            let name = placement_name(kind.name(), metadata["name"].as_str().unwrap_or_default());
-            let mut own = placements.iter().map(|placement| &placement["metadata"]);
-            let index = own.position(|m| m["namespace"] == metadata["namespace"] && m["name"] == name);
-            lines.push(line(*kind, &root, index.map(|at| &placements[at])));
+            let (namespace, name) = place(&root);
+            let placement = placements.get(&(namespace, &*placement_name(kind.name(), name))).copied();
+            let placement = placement.cloned().map(serde_json::from_value).transpose();
+            lines.push(line(*kind, &root, placement.map_err(|e| format!("its Placement cannot be read: {e}"))));
         }
     }
     let text = args.output.render(&lines, || {
@@ -107,21 +109,25 @@ fn kinds(what: &str) -> Result<&'static [Kind]> {
 
 async fn one(hub: &Hub, id: &Id) -> Result<Line> {
     let Some(root) = hub.get(id).await? else { bail!("{id} is not on the hub; those that are: rayfleet get -A") };
-    let placement = Id::new(Kind::Placement, id.namespace.clone(), placement_name(id.kind.name(), &id.name));
-    Ok(line(id.kind, &root, hub.get(&placement).await?.as_ref()))
+    Ok(line(id.kind, &root, Ok(placement_of(hub, id).await?)))
 }
 
-/// What root object and `Placement` say.
-fn line(kind: Kind, root: &Value, placement: Option<&Value>) -> Line {
+/// Namespace and name.
+fn place(object: &Value) -> (&str, &str) {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    (text("namespace"), text("name"))
+}
+
+/// What root object and `Placement` say; an error says why the latter cannot be read.
+fn line(kind: Kind, root: &Value, placement: Result<Option<Placement>, String>) -> Line {
     let text = |path: &str| root.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let placement: Option<Placement> = placement.and_then(|p| serde_json::from_value(p.clone()).ok());
     let status = if kind == Kind::RayJob { "/status/jobDeploymentStatus" } else { "/status/state" };
     let mut line = Line {
         kind: kind.name(),
         namespace: text("/metadata/namespace"),
         name: text("/metadata/name"),
         member: String::new(),
-        stage: placement.as_ref().map(|p| p.spec.stage),
+        stage: placement.as_ref().ok().and_then(Option::as_ref).map(|p| p.spec.stage),
         queue: String::new(),
         status: text(status),
         job_status: text("/status/jobStatus"),
@@ -129,8 +135,9 @@ fn line(kind: Kind, root: &Value, placement: Option<&Value>) -> Line {
         created: text("/metadata/creationTimestamp"),
     };
     match placement {
-        None => line.message = without_placement(root),
-        Some(Placement { spec, status }) => {
+        Err(why) => line.message = why,
+        Ok(None) => line.message = without_placement(root),
+        Ok(Some(Placement { spec, status })) => {
             if spec.stage != Stage::Waiting {
                 line.member = spec.member.unwrap_or_default();
             }
@@ -185,14 +192,19 @@ mod tests {
         })
     }
 
-    fn placed(stage: &str) -> Value {
-        json!({ "spec": { "stage": stage, "member": "eu", "queue": "ml" }, "status": { "message": "why" } })
+    fn placed(stage: Stage) -> Placement {
+        let mut placement = Placement::default();
+        placement.spec.stage = stage;
+        placement.spec.member = Some("eu".into());
+        placement.spec.queue = "ml".into();
+        placement.status.message = "why".into();
+        placement
     }
 
     #[test]
     fn a_line_shows_member_stage_status_and_age() {
         let running = root(&json!({ "jobDeploymentStatus": "Running", "jobStatus": "RUNNING" }));
-        let line = line(Kind::RayJob, &running, Some(&placed("Running")));
+        let line = line(Kind::RayJob, &running, Ok(Some(placed(Stage::Running))));
         let text = table(std::slice::from_ref(&line), true, Time(300_000));
         assert_eq!(
             text,
@@ -203,12 +215,18 @@ mod tests {
 
     #[test]
     fn what_waits_is_on_no_member_and_what_is_not_placed_has_no_stage() {
-        let waits = line(Kind::RayJob, &root(&json!({})), Some(&placed("Waiting")));
+        let waits = line(Kind::RayJob, &root(&json!({})), Ok(Some(placed(Stage::Waiting))));
         assert_eq!((&*waits.member, waits.stage, &*waits.message), ("", Some(Stage::Waiting), "why"));
-        let cluster = line(Kind::RayCluster, &root(&json!({ "state": "ready" })), None);
+        let cluster = line(Kind::RayCluster, &root(&json!({ "state": "ready" })), Ok(None));
         assert_eq!((cluster.stage, &*cluster.status), (None, "ready"));
         let text = table(&[cluster], false, Time(300_000));
         assert!(text.ends_with("raycluster/train  -       -      ready   -      5m"), "{text}");
+    }
+
+    #[test]
+    fn a_placement_that_cannot_be_read_is_not_taken_for_none() {
+        let line = line(Kind::RayJob, &root(&json!({})), Err("its Placement cannot be read: x".to_owned()));
+        assert_eq!((line.stage, &*line.message), (None, "its Placement cannot be read: x"));
     }
 
     #[test]

@@ -87,7 +87,7 @@ enum Command {
     Run(run::RunArgs),
     /// Run a whole fleet on this machine: hub, members, scheduler, real Ray
     Sandbox(sandbox::SandboxArgs),
-    /// Show placement, waiting, withdrawal and a killed controller, with real Ray; ends by itself
+    /// Show placement, waiting, withdrawal and killed controllers, with real Ray; ends by itself
     Demo(demo::DemoArgs),
     /// Register member clusters, list them, or take no new work on one
     Member(member::MemberArgs),

@@ -142,7 +142,15 @@ fn read(leases: &[Value], members: &[Value], now: Time) -> Ownership {
     let mut seats = BTreeMap::new();
     let mut records = BTreeMap::new();
     for lease in leases {
-        let Ok(record) = Record::parse(lease) else { continue };
+        let record = match Record::parse(lease) {
+            Ok(record) => record,
+            Err(why) => {
+                // As the replicas do: as if it were not there.
+                let name = lease["metadata"]["name"].as_str().unwrap_or("?");
+                tracing::warn!("Lease {name} cannot be read: {why}");
+                continue;
+            }
+        };
         let written = lease["spec"]["renewTime"].as_str().and_then(Time::parse);
         let ago = written.map(|at| now.since(at).as_secs());
         match record.seat().map(str::to_owned) {

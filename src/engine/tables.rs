@@ -113,9 +113,7 @@ impl World {
     pub(super) fn unit_count(&self, member: &str) -> Option<u32> {
         let row = self.hub.get(&Id::new(Kind::MemberCluster, "", member))?;
         let Facts::MemberCluster(facts) = &row.facts else { return None };
-        let count = facts.spec.unit_count();
-        // A number that is none would leave buckets without a unit.
-        Some(if count.is_power_of_two() && count <= 32 { count } else { 4 })
+        Some(facts.spec.unit_count())
     }
 
     /// Whether nobody can be asked on the member any more: it is not registered, or a person says that it is gone for good.

@@ -271,26 +271,16 @@ impl Tables {
             TableChange::Silent { .. } => {}
         }
         for (before, after) in &touched {
-            if let (Some(gone), None) = (before, after)
-                && let Some(lost) = gone.owner.as_ref().and_then(|owner| self.lost.get_mut(owner))
-            {
-                *lost = Some(now);
-            }
-            match after.as_ref().or(before.as_ref()) {
-                Some(row) if !matches!(row.id.kind, Kind::RayJob | Kind::RayCluster) => {}
-                Some(row) if after.is_some() => {
-                    self.lost.entry(row.uid.clone()).or_default();
+            let stays = |row: &&Row| after.as_ref().is_some_and(|after| after.uid == row.uid);
+            if let Some(gone) = before.as_ref().filter(|row| !stays(row)) {
+                self.lost.remove(&gone.uid);
+                let owner = gone.owner.as_ref().filter(|_| after.is_none());
+                if let Some(lost) = owner.and_then(|owner| self.lost.get_mut(owner)) {
+                    *lost = Some(now);
                 }
-                Some(row) => {
-                    self.lost.remove(&row.uid);
-                }
-                None => {}
             }
-            // Another incarnation under the same name.
-            if let (Some(before), Some(after)) = (before, after)
-                && before.uid != after.uid
-            {
-                self.lost.remove(&before.uid);
+            if let Some(owner) = after.as_ref().filter(|row| matches!(row.id.kind, Kind::RayJob | Kind::RayCluster)) {
+                self.lost.entry(owner.uid.clone()).or_default();
             }
         }
         touched

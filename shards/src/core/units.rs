@@ -191,11 +191,11 @@ impl Shards {
     /// release or an acquisition whose answer was lost, nobody else could take: it is taken, and handed over in order.
     fn may_acquire(&self, unit: &str, record: Option<&Record>, now: Mono) -> bool {
         let me = self.me.seat.as_str();
-        let handed = record.is_some_and(|r| r.holder.is_empty() && r.annotations.get(NEXT).is_some_and(|n| n == me));
         let named = record.is_some_and(|r| r.held_by() == Some((me, self.seat.incarnation)));
-        let had = || record.and_then(Record::held_by).is_some_and(|(seat, _)| seat == me);
-        self.seat.is_ready()
-            && (named || handed || (self.targets.of(unit) == Some(me) && (had() || self.targets.settled(now))))
+        let why = record.map(|record| self.gain(record));
+        let handed = why == Some(Gain::Handed);
+        let at_once = why == Some(Gain::Again) || self.targets.settled(now);
+        self.seat.is_ready() && (named || handed || (self.targets.of(unit) == Some(me) && at_once))
     }
 
     /// Why a unit with this record would come to us.

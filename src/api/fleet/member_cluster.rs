@@ -43,9 +43,9 @@ pub struct MemberClusterSpec {
 }
 
 impl MemberClusterSpec {
-    /// Number of units; 4 where none is given.
+    /// Number of units; 4 where none is given, or one that is none: buckets would be left without a unit.
     pub fn unit_count(&self) -> u32 {
-        self.units.unwrap_or(4)
+        self.units.filter(|count| count.is_power_of_two() && *count <= 32).unwrap_or(4)
     }
 }
 
@@ -76,4 +76,16 @@ pub struct MemberClusterStatus {
     /// Number of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_units_that_would_leave_buckets_without_one_counts_as_none() {
+        for (units, count) in [(None, 4), (Some(1), 1), (Some(32), 32), (Some(0), 4), (Some(3), 4), (Some(64), 4)] {
+            assert_eq!(MemberClusterSpec { units, ..MemberClusterSpec::default() }.unit_count(), count, "{units:?}");
+        }
+    }
 }

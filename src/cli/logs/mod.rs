@@ -14,12 +14,11 @@ use self::place::{Place, has_ended};
 use self::source::{Piece, Source};
 use super::End;
 use super::access::{Access, Hub, Refusal};
-use super::explain::object_id;
+use super::explain::{object_id, placement_of};
 use super::output;
 use super::submit::named;
 use crate::api::fleet::Placement;
 use crate::api::{Id, Kind};
-use crate::plan::placement_name;
 
 /// The hub is looked at this often at most.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -92,9 +91,7 @@ impl Look {
 
 async fn look(hub: &Hub, id: &Id) -> Result<Look> {
     let root = hub.get(id).await?;
-    let placement = Id::new(Kind::Placement, id.namespace.clone(), placement_name(id.kind.name(), &id.name));
-    let placement = hub.get(&placement).await?.and_then(|p| serde_json::from_value(p).ok());
-    Ok(Look { root, placement })
+    Ok(Look { root, placement: placement_of(hub, id).await? })
 }
 
 /// Prints what comes until the job has ended and its log with it.

@@ -7,6 +7,10 @@ use crate::api::fleet::Stage;
 use crate::api::{Cluster, Id, Kind, Time};
 use crate::plan::testing::{World, ray_job};
 
+mod cordon;
+mod hidden;
+mod removal;
+
 fn eu() -> Cluster {
     Cluster::Member("eu".into())
 }
@@ -23,9 +27,30 @@ fn capacity(world: &World) -> Value {
     world.get(&Cluster::Hub, &Id::new(Kind::MemberCapacity, "", "eu")).expect("published")["spec"].clone()
 }
 
+fn cluster() -> Id {
+    Id::new(Kind::MemberCluster, "", "eu")
+}
+
+fn condition(world: &World, kind: &str) -> Option<Value> {
+    let conditions = world.get(&Cluster::Hub, &cluster())?["status"]["conditions"].as_array()?.clone();
+    conditions.into_iter().find(|c| c["type"] == kind)
+}
+
 fn is(world: &mut World, id: &Id, phase: &str) {
     let phase = phase.to_owned();
     world.edit(&eu(), id, |body| body["status"] = json!({"phase": phase}));
+}
+
+/// A job that is bound to `eu`, the only member; nothing was sent there.
+fn bound() -> (World, Id) {
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    let root = world.put(&Cluster::Hub, ray_job("train", "ml", "2"));
+    for _ in 0..3 {
+        world.step(&root);
+    }
+    assert_eq!(stage(&world, &root), Stage::Reserving);
+    (world, root)
 }
 
 /// A job whose PodGroup stands on `eu`, not admitted yet.
@@ -122,13 +147,7 @@ fn a_gang_that_lost_its_nodes_is_not_passed_on_though_volcano_admitted_it() {
 
 #[test]
 fn what_no_longer_fits_goes_back_by_one_write_if_nothing_was_sent() {
-    let mut world = World::new(&[("eu", "8")]);
-    world.publish(&["eu"]);
-    let root = world.put(&Cluster::Hub, ray_job("train", "ml", "2"));
-    for _ in 0..3 {
-        world.step(&root);
-    }
-    assert_eq!(stage(&world, &root), Stage::Reserving);
+    let (mut world, root) = bound();
     world.forget_sent();
     let mut claimed = world.placement_of(&root).unwrap();
     world.edit(&eu(), &Id::new(Kind::Node, "", "n1"), |body| body["status"]["allocatable"]["cpu"] = "2".into());
@@ -167,63 +186,6 @@ fn past_its_admission_deadline_a_gang_moves_only_where_it_fits() {
     world.step(&root);
     let placement = world.placement_of(&root).unwrap();
     assert_eq!((placement.spec.member.as_deref(), placement.spec.generation), (Some("us"), 2));
-}
-
-fn cordon(world: &mut World, member: &str, yes: bool) {
-    let id = Id::new(Kind::MemberCluster, "", member);
-    world.edit(&Cluster::Hub, &id, |body| body["spec"]["unschedulable"] = yes.into());
-}
-
-#[test]
-fn what_is_not_admitted_on_a_cordoned_member_goes_where_it_fits_and_comes_back_without_a_back_off() {
-    let (mut world, root) = reserved();
-    is(&mut world, &group(), "Inqueue");
-    cordon(&mut world, "eu", true);
-    world.step(&root);
-    let spec = world.placement_of(&root).unwrap().spec;
-    assert_eq!((spec.stage, &*spec.withdrawal.unwrap().reason), (Stage::Withdrawing, "Cordoned"));
-    until(&mut world, &root, Stage::Waiting);
-    assert_eq!(world.placement_of(&root).unwrap().spec.back_offs.get("eu"), None);
-    cordon(&mut world, "us", true);
-    world.publish(&["eu", "us"]);
-    world.step(&root);
-    let status = world.placement_of(&root).unwrap().status;
-    assert!(status.verdicts.iter().all(|v| v.verdict == "Cordoned"), "{:?}", status.verdicts);
-    assert!(status.message.contains("rayfleet member uncordon us"), "{}", status.message);
-    cordon(&mut world, "us", false);
-    world.step(&root);
-    let spec = world.placement_of(&root).unwrap().spec;
-    assert_eq!((spec.stage, spec.member.as_deref(), spec.generation), (Stage::Reserving, Some("us"), 2));
-}
-
-#[test]
-fn a_binding_to_a_member_that_was_cordoned_meanwhile_is_taken_back_by_one_write() {
-    let mut world = World::new(&[("eu", "8")]);
-    world.publish(&["eu"]);
-    let root = world.put(&Cluster::Hub, ray_job("train", "ml", "2"));
-    for _ in 0..3 {
-        world.step(&root);
-    }
-    assert_eq!(stage(&world, &root), Stage::Reserving);
-    cordon(&mut world, "eu", true);
-    world.step(&root);
-    let spec = world.placement_of(&root).unwrap().spec;
-    assert!(spec.stage == Stage::Waiting && !spec.unclean && spec.back_offs.is_empty(), "{spec:?}");
-    assert_eq!(world.get(&eu(), &root), None, "nothing was sent");
-}
-
-#[test]
-fn what_is_admitted_on_a_member_goes_on_when_it_is_cordoned() {
-    let (mut world, root) = admitted();
-    cordon(&mut world, "eu", true);
-    world.step(&root);
-    is(&mut world, &group(), "Running");
-    world.step(&root);
-    assert_eq!(stage(&world, &root), Stage::Running);
-    world.edit(&eu(), &root, |body| {
-        body["status"] = json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"});
-    });
-    until(&mut world, &root, Stage::Finished);
 }
 
 #[test]
@@ -573,232 +535,6 @@ fn equal_nodes_are_one_class_and_conditions_are_told() {
     let cluster = world.get(&Cluster::Hub, &Id::new(Kind::MemberCluster, "", "eu")).unwrap();
     let ready = cluster["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
     assert_eq!((&ready["status"], &cluster["status"]["nodes"]), (&json!("True"), &json!(3)));
-}
-
-/// A Pod that does not decode, with these metadata.
-fn broken_pod(metadata: Value) -> Value {
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": 7}})
-}
-
-#[test]
-fn what_a_stranger_broke_does_not_hold_up_a_withdrawal_or_a_tombstone() {
-    let (mut world, root) = admitted();
-    let broken = |kind: &str, api: &str, more: Value| {
-        let mut object =
-            json!({"apiVersion": api, "kind": kind, "metadata": {"name": "theirs", "namespace": "default"}});
-        for (field, value) in more.as_object().unwrap() {
-            object[field] = value.clone();
-        }
-        object
-    };
-    world.put(&eu(), broken("Pod", "v1", json!({"spec": {"nodeName": 7}})));
-    world.put(&eu(), broken("Service", "v1", json!({"spec": {"selector": 7}})));
-    world.put(&eu(), broken("Job", "batch/v1", json!({"status": {"active": "many"}})));
-    world.put(&eu(), broken("PodGroup", "scheduling.volcano.sh/v1beta1", json!({"spec": {"minMember": "all"}})));
-    let of_others = json!({"name": "others", "namespace": "default", "labels": {"rayfleet.io/root-id": "another"}});
-    world.put(&eu(), broken_pod(of_others));
-    world.edit(&Cluster::Hub, &root, |body| body["spec"]["suspend"] = true.into());
-    until(&mut world, &root, Stage::Withdrawing);
-    until(&mut world, &root, Stage::Waiting);
-    world.publish(&["eu"]);
-    assert!(world.get(&eu(), &root).is_none(), "its tombstone is released");
-}
-
-#[test]
-fn what_cannot_be_read_and_may_be_ours_holds_up_withdrawal_and_tombstone() {
-    let pod = |more: Value| {
-        let mut metadata = json!({"name": "p", "namespace": "default"});
-        for (field, value) in more.as_object().unwrap() {
-            metadata[field] = value.clone();
-        }
-        broken_pod(metadata)
-    };
-    for case in ["root id", "fleet", "owned", "unknown"] {
-        let (mut world, root) = admitted();
-        let mirror = world.get(&eu(), &root).unwrap()["metadata"]["uid"].clone();
-        let between = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata":
-            {"name": "train-x", "namespace": "default", "uid": "u-between", "ownerReferences": [{"uid": mirror}]}});
-        world.put(&eu(), between);
-        let hidden = world.put(
-            &eu(),
-            pod(match case {
-                "root id" => {
-                    json!({"labels": {"rayfleet.io/root-id": world.placement_of(&root).unwrap().spec.root.root_id}})
-                }
-                "fleet" => json!({"annotations": {"rayfleet.io/fleet-id": "fleet"}}),
-                "owned" => json!({"ownerReferences": [{"uid": "u-between"}]}),
-                _ => json!({"labels": 7}),
-            }),
-        );
-        world.edit(&Cluster::Hub, &root, |body| body["spec"]["suspend"] = true.into());
-        until(&mut world, &root, Stage::Withdrawing);
-        let mut why = world.step(&root).why;
-        for _ in 0..12 {
-            why = world.step(&root).why;
-        }
-        assert_eq!(stage(&world, &root), Stage::Withdrawing, "{case}");
-        assert!(why.0.contains("cannot be read") && why.0.contains("Pod default/p"), "{case}: {}", why.0);
-        world.remove(&eu(), &hidden);
-        until(&mut world, &root, Stage::Waiting);
-        // The same holds for the release of its name.
-        world.put(&eu(), pod(json!({"labels": 7})));
-        world.publish(&["eu"]);
-        assert!(world.get(&eu(), &root).is_some(), "{case}");
-        world.remove(&eu(), &hidden);
-        world.publish(&["eu"]);
-        assert!(world.get(&eu(), &root).is_none(), "{case}");
-    }
-}
-
-fn cluster() -> Id {
-    Id::new(Kind::MemberCluster, "", "eu")
-}
-
-/// A person deletes the `MemberCluster`.
-fn unregister(world: &mut World) {
-    world.edit(&Cluster::Hub, &cluster(), |body| body["metadata"]["deletionTimestamp"] = "2026-11-29T12:00:00Z".into());
-}
-
-fn condition(world: &World, kind: &str) -> Option<Value> {
-    let conditions = world.get(&Cluster::Hub, &cluster())?["status"]["conditions"].as_array()?.clone();
-    conditions.into_iter().find(|c| c["type"] == kind)
-}
-
-#[test]
-fn nothing_is_placed_on_a_member_whose_end_would_not_be_noticed() {
-    let mut world = World::new(&[("eu", "8")]);
-    world.publish(&["eu"]);
-    world.edit(&Cluster::Hub, &cluster(), |body| body["metadata"]["finalizers"] = json!([]));
-    let root = world.put(&Cluster::Hub, ray_job("train", "ml", "2"));
-    for _ in 0..4 {
-        world.step(&root);
-    }
-    let placement = world.placement_of(&root).unwrap();
-    assert_eq!((placement.spec.stage, &*placement.status.verdicts[0].verdict), (Stage::Waiting, "NotReady"));
-    world.tend("eu");
-    world.step(&root);
-    assert_eq!(stage(&world, &root), Stage::Reserving);
-}
-
-#[test]
-fn a_member_that_is_removed_is_held_until_nothing_stands_on_it_and_says_what_does() {
-    let (mut world, root) = admitted();
-    unregister(&mut world);
-    world.publish(&["eu"]);
-    let blocked = condition(&world, "RemovalBlocked").expect("it says why");
-    let message = blocked["message"].as_str().unwrap();
-    assert!(message.contains("rayjob default/train (Admitted)"), "{message}");
-    assert!(message.contains("rayfleet.io/gone-for-good=eu"), "{message}");
-    assert_eq!(stage(&world, &root), Stage::Admitted, "what runs goes on");
-    // A withdrawn copy that still holds its name is somebody's, too.
-    world.edit(&Cluster::Hub, &root, |body| body["spec"]["suspend"] = true.into());
-    until(&mut world, &root, Stage::Withdrawing);
-    until(&mut world, &root, Stage::Waiting);
-    while world.get(&eu(), &root).is_some() {
-        assert!(world.get(&Cluster::Hub, &cluster()).is_some(), "its copy is there yet");
-        world.publish(&["eu"]);
-    }
-    world.publish(&["eu"]);
-    assert!(world.get(&Cluster::Hub, &cluster()).is_none());
-}
-
-#[test]
-fn a_silent_member_that_is_removed_is_held_unless_it_is_gone_for_good() {
-    let mut world = World::new(&[("eu", "8")]);
-    world.publish(&["eu"]);
-    unregister(&mut world);
-    let unit = crate::api::member_unit("eu", 0);
-    let tend = |world: &mut World| {
-        let plan = world.look(&unit, None, |seen, now| crate::plan::member::plan(seen, &"eu".into(), now));
-        world.carry_out(&plan);
-    };
-    tend(&mut world);
-    assert_eq!(condition(&world, "RemovalBlocked").expect("held")["reason"], "NotSeen");
-    for (value, there) in [("true", true), ("us", true), ("eu", false)] {
-        world.edit(&Cluster::Hub, &cluster(), |body| {
-            body["metadata"]["annotations"] = json!({"rayfleet.io/gone-for-good": value});
-        });
-        tend(&mut world);
-        assert_eq!(world.get(&Cluster::Hub, &cluster()).is_some(), there, "{value}");
-    }
-}
-
-/// The member `eu` is being removed and a person says that it is gone for good.
-fn gone_for_good(world: &mut World) {
-    unregister(world);
-    world.edit(&Cluster::Hub, &cluster(), |body| {
-        body["metadata"]["annotations"] = json!({"rayfleet.io/gone-for-good": "eu"});
-    });
-}
-
-#[test]
-fn what_stood_on_a_member_that_is_gone_for_good_is_placed_elsewhere_whatever_its_stage() {
-    for from in [Stage::Reserving, Stage::Admitted, Stage::Withdrawing] {
-        let (mut world, root) = if from == Stage::Reserving { reserved() } else { admitted() };
-        if from == Stage::Withdrawing {
-            world.edit(&Cluster::Hub, &root, |body| body["spec"]["suspend"] = true.into());
-            until(&mut world, &root, Stage::Withdrawing);
-            world.edit(&Cluster::Hub, &root, |body| body["spec"]["suspend"] = false.into());
-        }
-        world.me.unknown = true;
-        gone_for_good(&mut world);
-        let plan = world.step(&root);
-        assert_eq!((stage(&world, &root), plan.actions.len()), (Stage::Waiting, 1), "{from:?}: {plan:?}");
-        world.publish(&["us"]);
-        world.step(&root);
-        let placement = world.placement_of(&root).unwrap();
-        assert_eq!((placement.spec.member.as_deref(), placement.spec.generation), (Some("us"), 2), "{from:?}");
-    }
-}
-
-#[test]
-fn a_root_that_is_deleted_ends_though_its_member_is_gone_for_good() {
-    let (mut world, root) = admitted();
-    world.edit(&Cluster::Hub, &root, |body| body["metadata"]["deletionTimestamp"] = "2026-11-29T12:00:00Z".into());
-    gone_for_good(&mut world);
-    for _ in 0..6 {
-        if world.get(&Cluster::Hub, &root).is_some() {
-            world.step(&root);
-        }
-    }
-    assert!(world.get(&Cluster::Hub, &root).is_none() && world.placement_of(&root).is_none());
-}
-
-#[test]
-fn what_ended_on_a_member_that_is_gone_for_good_is_not_run_again() {
-    let (mut world, root) = admitted();
-    world.edit(&eu(), &root, |body| {
-        body["status"] = json!({"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"});
-    });
-    until(&mut world, &root, Stage::Finished);
-    world.step(&root);
-    gone_for_good(&mut world);
-    world.step(&root);
-    assert_eq!(stage(&world, &root), Stage::Waiting, "it holds the member no more");
-    world.publish(&["us"]);
-    for _ in 0..4 {
-        world.step(&root);
-    }
-    assert_eq!(stage(&world, &root), Stage::Waiting);
-    assert_eq!(world.get(&Cluster::Hub, &root).unwrap()["status"]["jobDeploymentStatus"], "Complete");
-}
-
-#[test]
-fn a_binding_to_a_member_that_was_let_go_meanwhile_is_undone_and_nothing_else_is() {
-    let (mut world, root) = admitted();
-    world.remove(&Cluster::Hub, &cluster());
-    let plan = world.step(&root);
-    assert!(plan.actions.is_empty() && plan.why.0.contains("register it again"), "{plan:?}");
-    let mut world = World::new(&[("eu", "8")]);
-    world.publish(&["eu"]);
-    let root = world.put(&Cluster::Hub, ray_job("train", "ml", "2"));
-    for _ in 0..3 {
-        world.step(&root);
-    }
-    assert_eq!(stage(&world, &root), Stage::Reserving);
-    world.remove(&Cluster::Hub, &cluster());
-    world.step(&root);
-    assert_eq!(stage(&world, &root), Stage::Waiting);
 }
 
 #[test]

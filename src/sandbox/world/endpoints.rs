@@ -146,12 +146,13 @@ impl Endpoints {
                     text(object, "/metadata/labels/kubernetes.io~1service-name")
                 };
                 let service = format!("{}/{service}", namespace(object));
-                self.owners.insert(path.clone(), service.clone());
-                self.dirty.insert(service);
+                self.dirty.insert(service.clone());
                 if there {
+                    self.owners.insert(path.clone(), service);
                     self.writes.seen(&path, version(object));
                     self.written.insert(path, object.clone());
                 } else {
+                    self.owners.remove(&path);
                     self.writes.gone(&path);
                     self.written.remove(&path);
                 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rayfleet::api::fleet::MemberClusterSpec;
 use rayfleet::api::{Cluster, Time, member_unit};
 use shards::hash::queue_units;
 
@@ -24,9 +25,6 @@ pub enum Death {
 
 /// All variants.
 pub const DEATHS: [Death; 3] = [Death::NotSent, Death::AnswerLost, Death::CarriedOutLate];
-
-/// Units of a member, where its `MemberCluster` names no number.
-const MEMBER_UNITS: u32 = 4;
 
 impl World {
     /// The controller dies at its write number `at` (counted from 0 over the whole run) and comes back a second later.
@@ -185,7 +183,9 @@ impl World {
         let mut owners: BTreeMap<String, u32> = queue_units().map(|unit| (unit, 0)).collect();
         for site in self.members() {
             let name = site.cluster.to_string();
-            owners.extend((0..MEMBER_UNITS).map(|index| (member_unit(&name, index).to_string(), 0)));
+            owners.extend(
+                (0..MemberClusterSpec::default().unit_count()).map(|index| (member_unit(&name, index).to_string(), 0)),
+            );
         }
         for replica in self.processes.iter().filter_map(|p| p.replica.as_ref()) {
             for (unit, _) in replica.authorities(self.now) {
