@@ -14,8 +14,8 @@ use super::submit::named;
 use crate::api::fleet::Stage;
 use crate::api::{Kind, Time};
 use crate::plan::Flags;
-use crate::plan::place;
-use crate::row::Tables;
+use crate::plan::place::{self, Received};
+use crate::row::{Facts, Tables};
 
 /// What placement looks at on the hub.
 const KINDS: &[Kind] =
@@ -35,8 +35,13 @@ pub(crate) async fn explain(hub: &Hub, file: &Path, now: Time) -> Result<Vec<Exp
     }
     let tables = Tables::from_rows(rows);
     // Read just now.
-    let received: BTreeMap<Arc<str>, Time> =
-        tables.rows(Kind::MemberCapacity).map(|row| (row.id.name.clone(), now)).collect();
+    let received: BTreeMap<Arc<str>, Received> = tables
+        .rows(Kind::MemberCapacity)
+        .filter_map(|row| match &row.facts {
+            Facts::MemberCapacity(capacity) => Some((row.id.name.clone(), Received::read(&capacity.spec, now))),
+            _ => None,
+        })
+        .collect();
     let flags = Flags::default();
     let mut explanations = Vec::new();
     for root in roots {

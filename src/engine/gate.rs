@@ -255,6 +255,11 @@ impl Gate<'_> {
     /// under way (1.11).
     fn hand_over(&self, body: &mut Value) {
         let Some((_, spec)) = self.placement() else { return };
+        let root = self.owner.root.as_ref().and_then(|root| self.world.hub.get(&root.key.id));
+        if let Some(root) = root {
+            let version = root.version.0.max(spec.root.version);
+            object_in(object(body, "spec"), "root").insert("version".to_owned(), json!(version));
+        }
         let same_generation = body["spec"]["generation"].as_i64().unwrap_or(0) == spec.generation;
         if !same_generation {
             return;
@@ -317,21 +322,29 @@ fn object_in<'a>(map: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<Str
     value.as_object_mut().expect("it was just made an object")
 }
 
-/// What was written before a key was handed over and is not in sight here yet: kinds with the version to reach.
-pub(super) fn not_reached(world: &World, owner: &Owner) -> Vec<(Kind, Version)> {
+/// A table with the version that it is to reach.
+pub(super) type Reach = (Cluster, Kind, Version);
+
+/// What the former owner of a key saw or wrote and is not in sight here yet: tables with the version to reach.
+pub(super) fn not_reached(world: &World, key: &Key, owner: &Owner) -> Vec<Reach> {
     let Some(placement) = owner.root.as_ref().and_then(|root| root.placement.as_ref()) else { return Vec::new() };
     let Some(spec) = world.hub.get(placement).and_then(decision).map(|p| &p.spec) else { return Vec::new() };
-    let Some(tables) = owner.member.as_ref().and_then(|member| world.members.get(member)) else { return Vec::new() };
-    let mut missing = Vec::new();
-    for (name, version) in &spec.written_up_to {
-        let Some(kind) = Kind::ALL.iter().copied().find(|kind| kind.name() == name) else { continue };
-        let table = tables.table(kind);
-        // Kinds that nobody watches are read afresh by whoever needs them.
-        if table.listed.is_some() && table.version < Version(*version) {
-            missing.push((kind, Version(*version)));
-        }
+    let mut wanted = Vec::new();
+    if key.cluster == Cluster::Hub {
+        // Tables of the hub follow each other at no fixed distance: a decision is not judged by an older root object.
+        wanted.push((Cluster::Hub, key.id.kind, Version(spec.root.version)));
     }
-    missing
+    if let Some(member) = owner.member.clone().filter(|member| !world.is_given_up(member)) {
+        let kind = |name: &str| Kind::ALL.iter().copied().find(|kind| kind.name() == name);
+        let written = spec.written_up_to.iter().filter_map(|(name, version)| Some((kind(name)?, Version(*version))));
+        wanted.extend(written.map(|(kind, version)| (Cluster::Member(member.clone()), kind, version)));
+    }
+    wanted.retain(|(cluster, kind, version)| {
+        let table = world.tables(cluster).map(|tables| tables.table(*kind));
+        // Kinds that nobody watches are read afresh by whoever needs them.
+        table.is_some_and(|table| table.listed.is_some() && table.version < *version)
+    });
+    wanted
 }
 
 /// Name of the unit, for the sentence that says who else may plan a key.

@@ -80,33 +80,31 @@ impl Engine {
         Err(Why::new(format!("unit {} was just taken over; its objects are listed first", owner.unit)))
     }
 
-    /// What the former owner wrote must be in sight here first.
+    /// What the former owner saw of the root object, and wrote on the member, must be in sight here first.
     fn waits_for_former_owner(&mut self, key: &Key, owner: &Owner, now: Time) -> bool {
-        let Some(member) = owner.member.clone().filter(|member| !self.world.is_given_up(member)) else { return false };
-        let mut missing = not_reached(&self.world, owner);
+        let mut missing = not_reached(&self.world, key, owner);
         if missing.is_empty() {
             self.handovers.remove(key);
             return false;
         }
-        // A consistent list begun after we first looked settles it whatever it shows: a member that was restored from a
+        // A consistent list begun after we first looked settles it whatever it shows: a cluster that was restored from a
         // backup may never reach the version.
         let noticed = match self.handovers.get(key) {
             Some((wanted, at)) if *wanted == missing => *at,
             _ => now,
         };
         self.handovers.insert(key.clone(), (missing.clone(), noticed));
-        let tables = self.world.members.get(&member);
-        missing.retain(|(kind, _)| {
+        missing.retain(|(cluster, kind, _)| {
+            let tables = self.world.tables(cluster);
             tables.is_none_or(|tables| tables.table(*kind).listed.is_none_or(|begun| begun <= noticed))
         });
-        for (kind, version) in &missing {
-            let cluster = Cluster::Member(member.clone());
-            let id = Id::new(*kind, "", "");
-            self.inflight.expect(key, Expectation { cluster, id, what: What::Reached(*version), since: now });
+        for (cluster, kind, version) in missing.clone() {
+            let id = Id::new(kind, "", "");
+            self.inflight.expect(key, Expectation { cluster, id, what: What::Reached(version), since: now });
         }
-        if let Some((kind, version)) = missing.first() {
+        if let Some((cluster, kind, version)) = missing.first() {
             let why =
-                Why::new(format!("its former owner wrote {kind} version {version} on {member}: not seen here yet"));
+                Why::new(format!("its former owner had {kind} version {version} of {cluster}: not seen here yet"));
             self.journal.say(key, why, now);
             self.keep_checking(now);
         }

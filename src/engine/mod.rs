@@ -192,7 +192,7 @@ pub struct Engine {
     journal: Journal,
     memos: BTreeMap<Key, Memo>,
     /// What keys wait for that their former owners wrote, and since when.
-    handovers: BTreeMap<Key, (Vec<(Kind, Version)>, Time)>,
+    handovers: BTreeMap<Key, (Vec<gate::Reach>, Time)>,
     /// The root object that a queue's unit bound last.
     bound_last: BTreeMap<Arc<str>, Key>,
     presence: BTreeMap<Cluster, Presence>,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::api::fleet::{Placement, PlacementSpec, Stage};
 use crate::api::{Cluster, Id, Key, Kind, MemberName, RootId, Time, Uid, names};
+use crate::plan::place::Received;
 use crate::plan::registration::{Registration, registration};
 use crate::plan::{Flags, placement_name, root};
 use crate::row::{Facts, Row, TableChange, Tables};
@@ -30,8 +31,8 @@ enum Class {
 pub(super) struct World {
     pub(super) hub: Tables,
     pub(super) members: BTreeMap<MemberName, Tables>,
-    /// Receipt of the present version of each `MemberCapacity`.
-    pub(super) capacity_received: BTreeMap<Arc<str>, Time>,
+    /// The present version of each `MemberCapacity`.
+    pub(super) capacity_received: BTreeMap<Arc<str>, Received>,
     /// RayJobs, RayClusters and Jobs on members.
     by_uid: BTreeMap<(MemberName, Uid), Id>,
     root_keys: BTreeMap<RootId, Key>,
@@ -205,8 +206,8 @@ impl World {
         match row.id.kind {
             Kind::MemberCapacity => {
                 let name = row.id.name.clone();
-                if after.is_some() {
-                    self.capacity_received.insert(name, now);
+                if let Some(Facts::MemberCapacity(capacity)) = after.map(|row| &row.facts) {
+                    self.capacity_received.insert(name, Received::read(&capacity.spec, now));
                 } else {
                     self.capacity_received.remove(&name);
                 }

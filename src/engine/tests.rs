@@ -1,6 +1,7 @@
 //! Facts about the engine, told with scripted plans.
 
 mod effects;
+mod handing_over;
 mod keys;
 mod standing;
 
@@ -155,6 +156,15 @@ fn root(version: u64) -> Row {
 /// `Placement` of `train` on `eu`, generation 1; claims of all units at epoch 5.
 fn placement(stage: &str, version: u64) -> Row {
     placement_with(stage, version, json!({}))
+}
+
+/// The job runs on `eu`; hub, mirror and one pod are in sight.
+fn running() -> Story {
+    let cluster = ray_cluster("train-abcde", Some("u-mirror"), 6);
+    let hub = vec![root(3), placement("Running", 4)];
+    let story = Story::ready_with(hub, vec![mirror(5), cluster, pod("p", "u-train-abcde", 7)]);
+    story.looks();
+    story
 }
 
 fn placement_with(stage: &str, version: u64, more: Value) -> Row {

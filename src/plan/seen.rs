@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::place::Received;
 use super::{Asked, Dashboard};
 use crate::api::{Cluster, Id, MemberName, Time, Version};
 use crate::row::Tables;
@@ -25,8 +26,8 @@ pub struct Seen<'a> {
     pub rays: &'a RayTable,
     /// Objects that were read on request.
     pub fetched: &'a BTreeMap<(Cluster, Id), Fetched>,
-    /// Receipt time of the present version of hub objects whose age counts: `MemberCapacity` by member name.
-    pub capacity_received: &'a BTreeMap<Arc<str>, Time>,
+    /// The present version of each `MemberCapacity` by member name, with the time when it came.
+    pub capacity_received: &'a BTreeMap<Arc<str>, Received>,
     /// Epochs in the records of all units, as last seen.
     pub epochs: &'a BTreeMap<Arc<str>, u64>,
     /// What root objects of the hub ask for, as far as it was worked out before: only speed depends on it.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::place::Received;
 use super::{Action, Fetch, Fetched, Flags, Me, Member, Plan, Propagation, RayTable, Seen};
+use crate::api::fleet::MemberCapacity;
 use crate::api::{Cluster, Id, Kind, MemberName, Time, Version, member_unit};
 use crate::row::{ListPage, Row, TableChange, Tables, decode, decode_list};
 
@@ -57,7 +59,7 @@ pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) rays: RayTable,
     pub(crate) fetched: BTreeMap<(Cluster, Id), Fetched>,
-    pub(crate) received: BTreeMap<Arc<str>, Time>,
+    pub(crate) received: BTreeMap<Arc<str>, Received>,
     pub(crate) epochs: BTreeMap<Arc<str>, u64>,
     pub(crate) me: Me,
     pub(crate) flags: Flags,
@@ -109,14 +111,15 @@ impl World {
         let kind = kind_of(&body);
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
         let id = Id::new(kind, text(&body["metadata"]["namespace"]), text(&body["metadata"]["name"]));
+        if kind == Kind::MemberCapacity {
+            let capacity: MemberCapacity = serde_json::from_value(body.clone()).unwrap();
+            self.received.insert(id.name.clone(), Received::read(&capacity.spec, self.now));
+        }
         let metadata = &mut body["metadata"];
         metadata["resourceVersion"] = self.version.to_string().into();
         if metadata["uid"].is_null() {
             metadata["uid"] = format!("u{}", self.version).into();
             metadata["creationTimestamp"] = self.now.seconds_text().into();
-        }
-        if kind == Kind::MemberCapacity {
-            self.received.insert(id.name.clone(), self.now);
         }
         self.fetched.remove(&(cluster.clone(), id.clone()));
         let empty = metadata["finalizers"].as_array().is_none_or(Vec::is_empty);

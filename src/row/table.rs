@@ -1,7 +1,10 @@
 //! Tables: all rows of one kind in one cluster with their freshness, and the indexes that decisions look through.
 //! Must not know where rows come from.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{Quarantined, Row};
@@ -74,12 +77,59 @@ fn counted<T>(_: &T) {
     GIVEN_OUT.set(GIVEN_OUT.get() + 1);
 }
 
+/// Namespace and name under which a row stands.
+type Place = (Arc<str>, Arc<str>);
+
+/// The same, borrowed or owned: rows are looked up without a copy of either.
+trait AsPlace {
+    fn parts(&self) -> (&str, &str);
+}
+
+impl AsPlace for Place {
+    fn parts(&self) -> (&str, &str) {
+        (&self.0, &self.1)
+    }
+}
+
+impl AsPlace for (&str, &str) {
+    fn parts(&self) -> (&str, &str) {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn AsPlace + 'a> for Place {
+    fn borrow(&self) -> &(dyn AsPlace + 'a) {
+        self
+    }
+}
+
+// As the order of `Place`, which `Borrow` asks for.
+impl Ord for dyn AsPlace + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+impl PartialOrd for dyn AsPlace + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for dyn AsPlace + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for dyn AsPlace + '_ {}
+
 /// Rows of one kind in one cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    rows: BTreeMap<(Arc<str>, Arc<str>), Row>,
+    rows: BTreeMap<Place, Row>,
     /// Objects that do not decode.
-    pub quarantined: BTreeMap<(Arc<str>, Arc<str>), Quarantined>,
+    pub quarantined: BTreeMap<Place, Quarantined>,
     /// Highest version that the stream has reached.
     pub version: Version,
     /// When the list behind the present rows was begun; `None` before the first.
@@ -95,7 +145,7 @@ pub struct Table {
 impl Table {
     /// The row of an object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Row> {
-        self.rows.get(&(Arc::from(namespace), Arc::from(name))).inspect(counted)
+        self.rows.get(&(namespace, name) as &dyn AsPlace).inspect(counted)
     }
 
     /// All rows, by namespace and name.
@@ -146,12 +196,12 @@ impl Tables {
 
     /// The row of an object.
     pub fn get(&self, id: &Id) -> Option<&Row> {
-        self.table(id.kind).rows.get(&(id.namespace.clone(), id.name.clone())).inspect(counted)
+        self.table(id.kind).get(&id.namespace, &id.name)
     }
 
     /// The object, if it does not decode.
     pub fn quarantined(&self, id: &Id) -> Option<&Quarantined> {
-        self.table(id.kind).quarantined.get(&(id.namespace.clone(), id.name.clone()))
+        self.table(id.kind).quarantined.get(&(&*id.namespace, &*id.name) as &dyn AsPlace)
     }
 
     /// All rows of a kind.
@@ -164,7 +214,7 @@ impl Tables {
         let table = self.table(kind);
         table
             .rows
-            .range((Arc::from(namespace), Arc::from(""))..)
+            .range::<dyn AsPlace, _>((Bound::Included(&(namespace, "") as &dyn AsPlace), Bound::Unbounded))
             .map(|(_, row)| row)
             .take_while(move |row| &*row.id.namespace == namespace)
             .inspect(counted)

@@ -80,6 +80,14 @@ pub struct RootRef {
     pub uid: String,
     /// Identity that survives the hub: the UID it had when the `Placement` was made.
     pub root_id: String,
+    /// resourceVersion of the root object at the last change of stage: the next owner decides on nothing older.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub version: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Back-off from one member for this object: 1, 2, 4 … 30 min (`placement.md` section 4).

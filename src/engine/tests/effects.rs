@@ -3,15 +3,6 @@
 use super::*;
 use crate::plan::{Dashboard, Fetch, JobAnswer, Note, Question, SubmitOutcome};
 
-/// The job runs on `eu`; hub, mirror and one pod are in sight.
-fn running() -> Story {
-    let cluster = ray_cluster("train-abcde", Some("u-mirror"), 6);
-    let hub = vec![root(3), placement("Running", 4)];
-    let story = Story::ready_with(hub, vec![mirror(5), cluster, pod("p", "u-train-abcde", 7)]);
-    story.looks();
-    story
-}
-
 #[test]
 fn a_key_is_not_looked_at_while_its_request_is_unanswered() {
     let mut story = running();
@@ -296,50 +287,6 @@ fn in_a_new_epoch_the_object_is_stamped_before_a_status_that_decides() {
     let (_, action) = only_write(&story.see(&eu_cluster(), stamped));
     assert!(matches!(&action, Action::Status { .. }));
     assert_eq!(body(&action)["metadata"]["resourceVersion"], "120");
-}
-
-#[test]
-fn handing_over_stores_what_the_next_owner_must_have_seen() {
-    let mut story = running();
-    story.once(Which::RayJob, does(vec![create_pod("a")]));
-    let (ticket, _) = only_write(&story.see(&eu_cluster(), mirror(120)));
-    let withdraw = |b: &mut Value| b["spec"]["stage"] = json!("Withdrawing");
-    let plan = replace(Cluster::Hub, &placement("Running", 4), withdraw);
-    story.plan(Which::Bound, move |_, _| does(vec![plan.clone()]));
-    assert!(writes(&story.see(&Cluster::Hub, root(121))).is_empty(), "a write to the member is open");
-    let effects = story.tell(Input::Done(ticket, ok(200)));
-    let (_, action) = only_write(&effects);
-    assert_eq!(body(&action)["spec"]["stage"], "Withdrawing");
-    assert_eq!(body(&action)["spec"]["writtenUpTo"], json!({"Pod": 200}));
-    assert_eq!(body(&action)["spec"].get("unclean"), None);
-}
-
-#[test]
-fn handing_over_after_an_unknown_outcome_leaves_the_generation_unclean() {
-    let mut story = running();
-    story.once(Which::RayJob, does(vec![create_pod("a")]));
-    let (ticket, _) = only_write(&story.see(&eu_cluster(), mirror(120)));
-    story.tell(Input::Done(ticket, lost()));
-    let withdraw = |b: &mut Value| b["spec"]["stage"] = json!("Withdrawing");
-    let plan = replace(Cluster::Hub, &placement("Running", 4), withdraw);
-    story.plan(Which::Bound, move |_, _| does(vec![plan.clone()]));
-    assert!(writes(&story.see(&Cluster::Hub, root(121))).is_empty());
-    let effects = story.later(5_000);
-    let [(read, _)] = fetches(&effects)[..] else { unreachable!("one read: {effects:?}") };
-    let (_, action) = only_write(&story.tell(Input::Fetched(read, story.now, Ok(None))));
-    assert_eq!(body(&action)["spec"]["unclean"], true);
-}
-
-#[test]
-fn the_next_owner_waits_until_it_has_seen_what_the_former_one_wrote() {
-    let mut story = Story::ready_with(vec![root(3)], vec![mirror(5)]);
-    story.looks();
-    story.see(&Cluster::Hub, placement_with("Withdrawing", 120, json!({"writtenUpTo": {"Pod": 150, "Secret": 900}})));
-    assert!(!story.looked(Which::Withdraw));
-    story.see(&eu_cluster(), pod("x", "y", 149));
-    assert!(!story.looked(Which::Withdraw));
-    story.see(&eu_cluster(), pod("x", "y", 150));
-    assert!(story.looked(Which::Withdraw));
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn publish(seen: &Seen, on: Member, cluster: &Row, now: Time, plan: &mut Plan) {
         plan.actions.push(create(on, cluster, &spec));
         return;
     };
-    let received = seen.capacity_received.get(on.name.as_str()).copied().unwrap_or(now);
+    let received = seen.capacity_received.get(on.name.as_str()).map_or(now, |received| received.at);
     let due = received + if differs(seen, on, &stored.spec, &spec) { WRITE_EVERY } else { REFRESH };
     if now < due {
         plan.next = Some(plan.next.map_or(due, |at| at.min(due)));

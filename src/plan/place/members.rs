@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::picture::Picture;
+use super::picture::{Picture, Received};
 use super::verdict::{Finding, judge};
 use crate::api::fleet::{MemberCapacity, Placement, PlacementSpec, Stage};
 use crate::api::{Kind, Time, Version, member_unit};
@@ -18,8 +18,8 @@ use crate::row::{Facts, Row, Tables};
 pub struct View<'a> {
     /// Tables of the hub.
     pub hub: &'a Tables,
-    /// When the present version of each `MemberCapacity` came.
-    pub received: &'a BTreeMap<Arc<str>, Time>,
+    /// The present version of each `MemberCapacity`.
+    pub received: &'a BTreeMap<Arc<str>, Received>,
     /// Epochs of units; `None` in a dry run, which binds nothing.
     pub epochs: Option<&'a BTreeMap<Arc<str>, u64>>,
     /// Settings.
@@ -43,7 +43,7 @@ pub struct Subject<'a> {
 /// Pictures of all members with gangs in flight counted, or why there is none; for one root object.
 pub struct Members<'a> {
     view: View<'a>,
-    pictures: BTreeMap<Arc<str>, Result<Picture, Finding>>,
+    pictures: BTreeMap<Arc<str>, Result<Arc<Picture>, Finding>>,
 }
 
 impl<'a> Members<'a> {
@@ -116,7 +116,7 @@ pub(super) fn capacity_of<'a>(hub: &'a Tables, member: &str) -> Option<&'a Membe
     clippy::result_large_err,
     reason = "a finding is the answer as often as a picture; it is moved once per member"
 )]
-fn picture(view: &View, cluster: &Row, except: &str) -> Result<Picture, Finding> {
+fn picture(view: &View, cluster: &Row, except: &str) -> Result<Arc<Picture>, Finding> {
     let member = &*cluster.id.name;
     let Facts::MemberCluster(registered) = &cluster.facts else {
         return Err(Finding::no("NotReady", "its MemberCluster cannot be read"));
@@ -134,7 +134,8 @@ fn picture(view: &View, cluster: &Row, except: &str) -> Result<Picture, Finding>
     if !capacity.spec.reachable {
         return Err(Finding::no("Unreachable", capacity.spec.unreachable_reason.clone()));
     }
-    let age = view.received.get(member).map(|received| view.now.since(*received));
+    let received = view.received.get(member);
+    let age = received.map(|received| view.now.since(received.at));
     let stale = age.is_none_or(|age| age.as_millis() > u128::from(view.flags.capacity_stale_ms));
     if stale {
         let words = age.map_or("never received".to_owned(), |age| format!("{} s old", age.as_secs()));
@@ -149,10 +150,11 @@ fn picture(view: &View, cluster: &Row, except: &str) -> Result<Picture, Finding>
     if !matches!(&*registered.spec.mode, "" | "Full") {
         return Err(Finding::no("PolicyExcluded", format!("mode {} is not built yet", registered.spec.mode)));
     }
-    let mut picture = Picture::parse(&capacity.spec)
-        .map_err(|why| Finding::no("NotReady", format!("its picture cannot be read: {why}")))?;
+    let read =
+        received.map_or_else(|| Picture::parse(&capacity.spec).map(Arc::new), |received| received.picture.clone());
+    let mut picture = read.map_err(|why| Finding::no("NotReady", format!("its picture cannot be read: {why}")))?;
     for (placement, gang) in in_flight(view.hub, member, capacity.spec.counts_up_to, except) {
-        picture.assume(&placement.spec.queue, &gang);
+        Arc::make_mut(&mut picture).assume(&placement.spec.queue, &gang);
     }
     Ok(picture)
 }

@@ -12,7 +12,7 @@ mod tests;
 mod verdict;
 
 pub use members::{Members, Subject, View, fits_elsewhere};
-pub use picture::Picture;
+pub use picture::{Picture, Received};
 pub use verdict::{FITS, Finding, judge};
 
 use std::collections::BTreeMap;
@@ -269,11 +269,11 @@ pub struct Explanation {
 }
 
 /// What would become of an object that does not exist yet. `hub` needs `MemberCluster`, `MemberCapacity`, `Placement`,
-/// `PlacementPolicy`; `received` is when each `MemberCapacity` came (where it was just read: now). `Err`: what is wrong
+/// `PlacementPolicy`; `received` is each `MemberCapacity` with the time when it came (where it was just read: now). `Err`: what is wrong
 /// with the manifest.
 pub fn explain(
     hub: &Tables,
-    received: &BTreeMap<Arc<str>, Time>,
+    received: &BTreeMap<Arc<str>, Received>,
     manifest: &Value,
     flags: &Flags,
     now: Time,

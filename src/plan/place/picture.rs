@@ -2,7 +2,9 @@
 //! Must not know the tests that are made on it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use crate::api::Time;
 use crate::api::fleet::{GangToleration, MemberCapacitySpec, NodeClass, QueuePicture};
 use crate::plan::gang::{Gang, Task};
 use crate::plan::quantity::{Limit, Resources};
@@ -70,6 +72,22 @@ pub struct Class {
     pub labels: BTreeMap<String, String>,
     /// Taints that keep pods away: key, value, effect.
     pub taints: Vec<(String, String, String)>,
+}
+
+/// The present version of a `MemberCapacity`, read once for all looks at it.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// When it came.
+    pub at: Time,
+    /// Its numbers, or what could not be read.
+    pub picture: Result<Arc<Picture>, String>,
+}
+
+impl Received {
+    /// Reads what came at `at`.
+    pub fn read(spec: &MemberCapacitySpec, at: Time) -> Self {
+        Self { at, picture: Picture::parse(spec).map(Arc::new) }
+    }
 }
 
 impl Picture {

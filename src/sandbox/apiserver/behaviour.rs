@@ -66,11 +66,10 @@ impl World {
             .filter(|(of, _)| *of == id)
             .map(|(_, line)| match line {
                 Line::End => "END".to_owned(),
-                Line::Event(text) => {
-                    let event: Value = serde_json::from_slice(&text).unwrap();
-                    let meta = &event["object"]["metadata"];
-                    let name = meta["name"].as_str().unwrap_or_default();
-                    format!("{} {name}", event["type"].as_str().unwrap())
+                Line::Event(event) => {
+                    let read: Value = serde_json::from_slice(event.text()).unwrap();
+                    assert_eq!((&read["type"], &read["object"]), (&event.kind().into(), &**event.object()));
+                    format!("{} {}", event.kind(), event.object()["metadata"]["name"].as_str().unwrap_or_default())
                 }
             })
             .collect()

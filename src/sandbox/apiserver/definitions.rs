@@ -27,9 +27,9 @@ impl ApiServer {
             let collection = self.store.collection(&ty.storage_key);
             let Some(entry) = collection.objects.get(key) else { return };
             let others: Vec<&Value> =
-                collection.objects.iter().filter(|(k, _)| &***k != key).map(|(_, e)| &e.value).collect();
+                collection.objects.iter().filter(|(k, _)| &***k != key).map(|(_, e)| &*e.value).collect();
             let Some(status) = crd::next_status(&entry.value, &others, now) else { break };
-            let mut object = entry.value.clone();
+            let mut object = Value::clone(&entry.value);
             object["status"] = status;
             self.store_object(ty, key, object);
         }
@@ -52,7 +52,7 @@ impl ApiServer {
         options: &DeleteOptions,
         now: Time,
     ) -> Result<Deletion, Refused> {
-        let mut object = current.value.clone();
+        let mut object = Value::clone(&current.value);
         metadata::set(&mut object, "deletionTimestamp", Some(now.seconds_text().into()));
         metadata::set(&mut object, "finalizers", Some(json!([crd::FINALIZER])));
         object["status"] = crd::deleting_status(&object, now);
@@ -67,7 +67,7 @@ impl ApiServer {
             self.remove_object(ty, key).ok_or_else(|| not_found(ty, key))?;
             return Ok(Deletion::Stays(marked));
         };
-        let mut object = marked.value.clone();
+        let mut object = Value::clone(&marked.value);
         object["status"] = deletion_in_progress(&object["status"]);
         self.store_object(ty, key, object);
         for served in &served {

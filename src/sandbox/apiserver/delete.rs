@@ -165,7 +165,7 @@ impl ApiServer {
         if ty.builtin && ty.plural == "customresourcedefinitions" {
             return self.delete_definition(ty, key, &current, options, now);
         }
-        let mut object = current.value.clone();
+        let mut object = Value::clone(&current.value);
         let graceful = match begin_grace(ty, &mut object, options.grace_s, now) {
             Grace::Pending => return Ok(Deletion::Stays(current)),
             Grace::None => None,
@@ -179,7 +179,7 @@ impl ApiServer {
         if options.dry_run {
             return Ok(Deletion::Would(object));
         }
-        if (held || graceful.is_some()) && object != current.value {
+        if (held || graceful.is_some()) && object != *current.value {
             let entry = self.store_object(ty, key, object);
             if held || graceful.is_some_and(|s| s > 0) {
                 return Ok(Deletion::Stays(entry));
@@ -203,7 +203,7 @@ impl ApiServer {
         if current.meta("deletionTimestamp").is_some() {
             return Deletion::Stays(current.clone());
         }
-        let mut object = current.value.clone();
+        let mut object = Value::clone(&current.value);
         metadata::set(&mut object, "deletionTimestamp", Some(now.seconds_text().into()));
         object["status"]["phase"] = "Terminating".into();
         if options.dry_run {

@@ -39,11 +39,11 @@ mod text;
 mod update;
 pub mod validate;
 mod watch;
+mod watch_event;
 mod write;
 
 pub use server::{ApiServer, Options};
-
-use std::sync::Arc;
+pub use watch_event::WatchEvent;
 
 use crate::api::wire::Reply;
 
@@ -99,8 +99,8 @@ pub struct LogCall {
 /// One piece of a watch's stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Line {
-    /// One event as JSON, without the line feed.
-    Event(Arc<[u8]>),
+    /// One event.
+    Event(WatchEvent),
     /// The server ends the stream cleanly.
     End,
 }

@@ -50,7 +50,7 @@ impl ApiServer {
         if !bound.is_empty() {
             return Err(conflict(format!("pod {name} is already assigned to node \"{bound}\"")));
         }
-        let mut object = current.value.clone();
+        let mut object = Value::clone(&current.value);
         object["spec"]["nodeName"] = node.into();
         for (key, text) in value["metadata"]["annotations"].as_object().into_iter().flatten() {
             object["metadata"]["annotations"][key] = text.clone();

@@ -46,9 +46,9 @@ impl ApiServer {
                 if ty.builtin { "must be greater than or equal to 0" } else { "should be a non-negative integer" };
             return Err(invalid(&ty, name, &[Cause::invalid(field, &replicas.into(), why)]));
         }
-        let mut object = current.value.clone();
+        let mut object = Value::clone(&current.value);
         put(&mut object, &paths.spec_replicas, replicas.into());
-        if object == current.value {
+        if object == *current.value {
             return Ok(Outcome::Value(200, before));
         }
         if ty.has_generation {

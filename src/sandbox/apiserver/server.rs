@@ -142,13 +142,13 @@ impl ApiServer {
 
     /// Every stored object, by kind and name. For checkers; requests go through `handle`.
     pub fn objects(&self) -> impl Iterator<Item = &Value> {
-        self.store.collections().flat_map(|(_, c)| c.objects.values()).map(|e| &e.value)
+        self.store.collections().flat_map(|(_, c)| c.objects.values()).map(|e| &*e.value)
     }
 
     /// The stored object behind a path such as `/api/v1/namespaces/a/pods/p`. For checkers.
     pub fn get(&self, path: &str) -> Option<&Value> {
         match route::target(&self.registry, path) {
-            Ok(Target::Place(place)) => self.store.get(&place.ty.storage_key, &place.key()).map(|e| &e.value),
+            Ok(Target::Place(place)) => self.store.get(&place.ty.storage_key, &place.key()).map(|e| &*e.value),
             _ => None,
         }
     }
@@ -309,7 +309,7 @@ impl ApiServer {
             Outcome::Entry(status, entry) => (status, None, Some(entry)),
             Outcome::Value(status, value) => (status, Some(value), None),
         };
-        let stored = value.as_ref().or(entry.as_ref().map(|e| &e.value)).expect("one of the two is there");
+        let stored = value.as_ref().or(entry.as_ref().map(|e| &*e.value)).expect("one of the two is there");
         let is_object = stored["kind"] == ty.kind.as_str();
         let body = match (call.form.view, &entry) {
             _ if !is_object => text::ordered(stored),
@@ -328,9 +328,9 @@ impl ApiServer {
         let Some(ids) = self.watchers.get(&ty.storage_key) else { return };
         for id in ids {
             if let Some(watch) = self.watches.get_mut(id)
-                && let Some(line) = watch.line(change, self.now)
+                && let Some(event) = watch.event(change, self.now)
             {
-                self.lines.push((*id, Line::Event(line)));
+                self.lines.push((*id, Line::Event(event)));
             }
         }
     }

@@ -7,13 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::text;
+use super::{text, watch_event};
 
 /// One version of one object. Shared by lists, watchers and history; its text is written once.
 #[derive(Debug)]
 pub(super) struct Entry {
     /// The object, with kind and apiVersion.
-    pub value: Value,
+    pub value: Arc<Value>,
     /// Its resourceVersion as a number.
     pub version: u64,
     builtin: bool,
@@ -23,7 +23,7 @@ pub(super) struct Entry {
 
 impl Entry {
     fn new(value: Value, version: u64, builtin: bool) -> Arc<Self> {
-        Arc::new(Self { value, version, builtin, full: OnceLock::new(), item: OnceLock::new() })
+        Arc::new(Self { value: Arc::new(value), version, builtin, full: OnceLock::new(), item: OnceLock::new() })
     }
 
     /// The object as a reply or an event carries it.
@@ -92,26 +92,15 @@ pub(super) struct Change {
 impl Change {
     /// The event of this change in the stored form, named as the watcher sees it. Written once for all watchers.
     pub(super) fn line(&self, what: What) -> &Arc<[u8]> {
-        self.lines[what as usize].get_or_init(|| event_line(what.name(), self.new.text()))
+        self.lines[what as usize].get_or_init(|| watch_event::line(what.name(), self.new.text()))
     }
 
     /// What left a selector keeps its content of before, with the version of the change.
     pub(super) fn left(&self) -> Value {
-        let mut value = self.old.as_ref().unwrap_or(&self.new).value.clone();
+        let mut value = Value::clone(&self.old.as_ref().unwrap_or(&self.new).value);
         set_version(&mut value, self.version);
         value
     }
-}
-
-/// `{"type":…,"object":…}`.
-pub(super) fn event_line(kind: &str, object: &[u8]) -> Arc<[u8]> {
-    let mut line = Vec::with_capacity(object.len() + kind.len() + 22);
-    line.extend_from_slice(b"{\"type\":\"");
-    line.extend_from_slice(kind.as_bytes());
-    line.extend_from_slice(b"\",\"object\":");
-    line.extend_from_slice(object);
-    line.push(b'}');
-    line.into()
 }
 
 /// All objects of one resource, whatever version they are served in.
@@ -227,7 +216,7 @@ impl Store {
         let (key, old) = collection.objects.remove_entry(key)?;
         self.version += 1;
         let version = self.version;
-        let mut value = old.value.clone();
+        let mut value = Value::clone(&old.value);
         set_version(&mut value, version);
         let new = Entry::new(value, version, old.builtin);
         let change =

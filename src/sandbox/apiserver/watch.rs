@@ -13,9 +13,9 @@ use super::registry::ResourceType;
 use super::route::View;
 use super::server::{ApiServer, Call, Outcome};
 use super::status_reply::{Refused, bad_request, expired, invalid_options, unclassified};
-use super::store::{Change, What, event_line, written};
+use super::store::{Change, What, written};
 use super::table::{self, IncludeObject};
-use super::{Answer, Line, WatchId, text};
+use super::{Answer, Line, WatchEvent, WatchId, text};
 use crate::api::Time;
 
 /// What a watch's alarm is for.
@@ -50,7 +50,7 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 impl Watch {
     /// The event that this watch gets of a change, if any.
-    pub(super) fn line(&mut self, change: &Arc<Change>, now: Time) -> Option<Arc<[u8]>> {
+    pub(super) fn event(&mut self, change: &Arc<Change>, now: Time) -> Option<WatchEvent> {
         if change.version <= self.from || !change.key.starts_with(&self.prefix) {
             return None;
         }
@@ -66,12 +66,12 @@ impl Watch {
             return Some(self.written(what, &change.left(), now));
         }
         if self.view == View::Object && self.ty.storage_api_version == self.ty.api_version() {
-            return Some(change.line(what).clone());
+            return Some(WatchEvent::of_change(change.clone(), what));
         }
         Some(self.written(what, &change.new.value, now))
     }
 
-    fn written(&mut self, what: What, object: &Value, now: Time) -> Arc<[u8]> {
+    fn written(&mut self, what: What, object: &Value, now: Time) -> WatchEvent {
         let body = match self.view {
             View::Table => {
                 let object = in_version(object, &self.ty);
@@ -86,10 +86,10 @@ impl Watch {
             View::Object => written(&in_version(object, &self.ty), self.ty.builtin),
             _ => metadata_text_of_kind(object),
         };
-        event_line(what.name(), &body)
+        WatchEvent::written(what.name(), &body)
     }
 
-    fn bookmark(&self, version: u64, initial_end: bool) -> Arc<[u8]> {
+    fn bookmark(&self, version: u64, initial_end: bool) -> WatchEvent {
         let mut object = if self.view == View::Object {
             json!({"kind": self.ty.kind, "apiVersion": self.ty.api_version()})
         } else {
@@ -99,7 +99,7 @@ impl Watch {
         if initial_end {
             object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        event_line("BOOKMARK", &written(&object, self.ty.builtin || self.view != View::Object))
+        WatchEvent::written("BOOKMARK", &written(&object, self.ty.builtin || self.view != View::Object))
     }
 }
 
@@ -154,7 +154,7 @@ impl ApiServer {
             watch.from = start.unwrap_or(newest);
             if let Err(refusal) = self.send_history(id, &mut watch, call.now) {
                 let status = text::ordered(&refusal.status());
-                self.lines.push((id, Line::Event(event_line("ERROR", &status))));
+                self.lines.push((id, Line::Event(WatchEvent::written("ERROR", &status))));
                 self.lines.push((id, Line::End));
                 return Ok(Outcome::Answer(Answer::Watch(id)));
             }
@@ -169,12 +169,12 @@ impl ApiServer {
         let prefix = watch.prefix.clone();
         for (_, entry) in collection.range(&prefix, &prefix) {
             if watch.selectors.matches(&entry.value) {
-                let line = if plain {
-                    event_line("ADDED", entry.text())
+                let event = if plain {
+                    WatchEvent::written(What::Added.name(), entry.text())
                 } else {
                     watch.written(What::Added, &entry.value, now)
                 };
-                self.lines.push((id, Line::Event(line)));
+                self.lines.push((id, Line::Event(event)));
             }
         }
     }
@@ -187,8 +187,8 @@ impl ApiServer {
         }
         let start = collection.changes.partition_point(|c| c.version <= watch.from);
         for change in collection.changes.range(start..) {
-            if let Some(line) = watch.line(change, now) {
-                self.lines.push((id, Line::Event(line)));
+            if let Some(event) = watch.event(change, now) {
+                self.lines.push((id, Line::Event(event)));
             }
         }
         Ok(())
@@ -227,12 +227,12 @@ impl ApiServer {
                     self.close_watch(id);
                 }
                 Due::Bookmark => {
-                    let line = watch.bookmark(self.store.version().max(watch.from), false);
+                    let event = watch.bookmark(self.store.version().max(watch.from), false);
                     let next = self.next_bookmark(watch, time.max(now));
                     if next < watch.ends {
                         self.due.insert((next, id, Due::Bookmark));
                     }
-                    self.lines.push((id, Line::Event(line)));
+                    self.lines.push((id, Line::Event(event)));
                 }
             }
         }

@@ -171,10 +171,10 @@ impl Body for Lines {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        self.stream.poll_next(cx).map(|line| {
-            let line = line?;
-            let mut text = Vec::with_capacity(line.len() + 1);
-            text.extend_from_slice(&line);
+        self.stream.poll_next(cx).map(|event| {
+            let event = event?;
+            let mut text = Vec::with_capacity(event.text().len() + 1);
+            text.extend_from_slice(event.text());
             text.push(b'\n');
             Some(Ok(Frame::data(text.into())))
         })

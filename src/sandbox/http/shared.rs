@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::api::Time;
 use crate::api::wire::{Reply, Request};
-use crate::sandbox::apiserver::{Answer, ApiServer, Line, LogCall, ProxyCall, WatchId};
+use crate::sandbox::apiserver::{Answer, ApiServer, Line, LogCall, ProxyCall, WatchEvent, WatchId};
 
 /// Tells the time; the core itself never asks.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
@@ -42,7 +42,7 @@ struct Inner {
 }
 
 struct Stream {
-    lines: UnboundedSender<Arc<[u8]>>,
+    lines: UnboundedSender<WatchEvent>,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -61,7 +61,7 @@ pub enum Called {
 /// The lines of one watch. Dropping it closes the watch.
 pub struct WatchStream {
     id: WatchId,
-    lines: UnboundedReceiver<Arc<[u8]>>,
+    lines: UnboundedReceiver<WatchEvent>,
     waiting: Arc<AtomicUsize>,
     server: Arc<SharedServer>,
 }
@@ -148,9 +148,9 @@ impl Inner {
     fn send_lines(&mut self) {
         for (id, line) in self.server.take_lines() {
             let keep = match (&line, self.streams.get(&id)) {
-                (Line::Event(text), Some(stream)) => {
+                (Line::Event(event), Some(stream)) => {
                     let behind = stream.waiting.fetch_add(1, Ordering::Relaxed);
-                    behind < LAG_LINES && stream.lines.send(text.clone()).is_ok()
+                    behind < LAG_LINES && stream.lines.send(event.clone()).is_ok()
                 }
                 (Line::End, Some(_)) => false,
                 (_, None) => continue,
@@ -165,13 +165,13 @@ impl Inner {
 }
 
 impl WatchStream {
-    /// The next event as one line of JSON without the line feed; `None` when the server has ended the watch.
-    pub async fn next(&mut self) -> Option<Arc<[u8]>> {
+    /// The next event; `None` when the server has ended the watch.
+    pub async fn next(&mut self) -> Option<WatchEvent> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// `next` for those who poll.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<[u8]>>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
         let line = self.lines.poll_recv(cx);
         if let Poll::Ready(Some(_)) = &line {
             self.waiting.fetch_sub(1, Ordering::Relaxed);

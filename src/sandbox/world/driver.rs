@@ -142,8 +142,8 @@ impl Around {
 
 /// Sends the lines of one watch on, and its end.
 async fn pass_on(watch: WatchId, mut stream: WatchStream, lines: UnboundedSender<(WatchId, Line)>) {
-    while let Some(line) = stream.next().await {
-        if lines.send((watch, Line::Event(line))).is_err() {
+    while let Some(event) = stream.next().await {
+        if lines.send((watch, Line::Event(event))).is_err() {
             return;
         }
     }

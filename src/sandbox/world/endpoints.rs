@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::labels::{LabelIndex, pairs};
+use super::labels::{LabelIndex, Pair, pairs};
 use super::object::{
-    condition, deleting, fnv, has, list, name, namespace, place, post, put, selects, suffix, text, uid, version,
+    condition, deleting, entry, fnv, has, list, name, namespace, place, post, put, selects, suffix, text, uid, version,
 };
 use super::resource::Resource;
 use super::writes::Writes;
@@ -23,8 +23,10 @@ pub struct Endpoints {
     synced: usize,
     /// By `namespace/name`.
     services: BTreeMap<String, Arc<Value>>,
-    /// Services under the first pair of their selector: a pod that has not that pair is not selected.
+    /// Services under one pair of their selector: a pod that has not that pair is not selected.
     selecting: LabelIndex,
+    /// That pair: the one that the fewest others stood under.
+    rarest: BTreeMap<String, Pair>,
     /// By UID.
     pods: BTreeMap<String, Arc<Value>>,
     /// UIDs of pods under each of their labels.
@@ -49,6 +51,7 @@ impl Default for Endpoints {
             synced: 0,
             services: BTreeMap::new(),
             selecting: LabelIndex::default(),
+            rarest: BTreeMap::new(),
             pods: BTreeMap::new(),
             labelled: LabelIndex::default(),
             written: BTreeMap::new(),
@@ -111,10 +114,15 @@ impl Endpoints {
         match resource.kind.as_str() {
             "Service" => {
                 let at = place(object);
-                let before =
-                    if there { self.services.insert(at.clone(), object.clone()) } else { self.services.remove(&at) };
-                let first = |s: &Value| pairs(s, "/spec/selector").next();
-                self.selecting.replace(&at, before.as_deref().and_then(first), first(object).filter(|_| there));
+                let before = self.rarest.remove(&at);
+                self.selecting.replace(&at, before, None);
+                self.services.remove(&at);
+                if there {
+                    self.services.insert(at.clone(), object.clone());
+                    let rarest = pairs(object, "/spec/selector").min_by_key(|pair| self.selecting.count(pair));
+                    self.selecting.replace(&at, None, rarest.clone());
+                    self.rarest.extend(rarest.map(|pair| (at.clone(), pair)));
+                }
                 self.dirty.insert(at);
             }
             "Pod" => {
@@ -128,7 +136,11 @@ impl Endpoints {
                 }
                 for pod in before.iter().chain([object]) {
                     for pair in pairs(pod, "/metadata/labels") {
-                        self.dirty.extend(self.selecting.get(&pair).map(str::to_owned));
+                        let selecting = self.selecting.get(&pair).filter(|service| {
+                            let selector = self.services.get(*service).and_then(|s| s.pointer("/spec/selector"));
+                            selector.is_some_and(|selector| selects(selector, pod.pointer("/metadata/labels")))
+                        });
+                        self.dirty.extend(selecting.map(str::to_owned));
                     }
                 }
                 let labels = |pod: &Arc<Value>| pairs(pod, "/metadata/labels").collect::<Vec<_>>();
@@ -143,7 +155,7 @@ impl Endpoints {
                 let service = if kind == "Endpoints" {
                     name(object)
                 } else {
-                    text(object, "/metadata/labels/kubernetes.io~1service-name")
+                    entry(object, "/metadata/labels", "kubernetes.io/service-name")
                 };
                 let service = format!("{}/{service}", namespace(object));
                 self.dirty.insert(service.clone());

@@ -136,34 +136,27 @@ impl Feed {
     /// One line of a watch.
     pub fn line(&mut self, resource: &Arc<Resource>, line: &Line, now: Time) -> Option<WorldEvent> {
         let stream = self.streams.get_mut(resource)?;
-        let Line::Event(bytes) = line else {
+        let Line::Event(event) = line else {
             // After an error the list comes first.
             if matches!(stream.state, State::Watching) {
                 stream.state = State::Listed(stream.version.clone());
             }
             return None;
         };
-        let Ok(Value::Object(mut event)) = serde_json::from_slice::<Value>(bytes) else {
-            stream.state = State::Due(now + BACK_OFF);
-            return None;
-        };
-        let object = event.remove("object").unwrap_or(Value::Null);
-        let kind = event.get("type").and_then(Value::as_str).unwrap_or("");
-        if kind == "ERROR" {
+        if event.kind() == "ERROR" {
             stream.state = State::Due(now + BACK_OFF);
             return None;
         }
-        text(&object, "/metadata/resourceVersion").clone_into(&mut stream.version);
-        match kind {
+        let object = event.object();
+        text(object, "/metadata/resourceVersion").clone_into(&mut stream.version);
+        match event.kind() {
             "ADDED" | "MODIFIED" => {
-                let object = named(object, resource);
-                stream.known.insert(uid(&object).to_owned(), object.clone());
-                Some(WorldEvent::Applied(resource.clone(), object))
+                stream.known.insert(uid(object).to_owned(), object.clone());
+                Some(WorldEvent::Applied(resource.clone(), object.clone()))
             }
             "DELETED" => {
-                let object = named(object, resource);
-                stream.known.remove(uid(&object));
-                Some(WorldEvent::Deleted(resource.clone(), object))
+                stream.known.remove(uid(object));
+                Some(WorldEvent::Deleted(resource.clone(), object.clone()))
             }
             // Bookmarks only move the version on.
             _ => None,

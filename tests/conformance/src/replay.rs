@@ -338,7 +338,7 @@ impl<'a> Replay<'a> {
         let found: Vec<Value> = lines
             .iter()
             .filter_map(|line| match line {
-                Line::Event(text) => serde_json::from_slice(text).ok(),
+                Line::Event(event) => serde_json::from_slice(event.text()).ok(),
                 Line::End => None,
             })
             .filter(counts)

@@ -210,6 +210,11 @@ impl Recorder {
         }
     }
 
+    /// How many roots have ended.
+    pub fn ended(&self) -> usize {
+        self.endings.len()
+    }
+
     /// Final status of the last root of this name: (jobStatus, jobDeploymentStatus).
     pub fn ending(&self, name: &str) -> Option<&(String, String)> {
         self.endings.get(self.uids.get(name)?)

@@ -85,6 +85,8 @@ pub struct Replica {
     quiescing: BTreeSet<Arc<str>>,
     /// Predecessors that the host knows to have ended.
     dead: BTreeSet<String>,
+    /// It may have come to act for a unit since this was last looked at.
+    gained: bool,
 }
 
 /// Time limit of reads, ms.
@@ -118,6 +120,7 @@ impl Replica {
             seed,
             quiescing: BTreeSet::new(),
             dead,
+            gained: false,
         };
         let mut wishes = Vec::new();
         replica.feed_engine(Input::Cluster(Cluster::Hub, Presence::Added), now, &mut wishes);
@@ -140,6 +143,11 @@ impl Replica {
     pub fn authorities(&self, now: Time) -> impl Iterator<Item = (&str, u64)> {
         let mono = self.mono(now);
         self.shards.may_act(mono)
+    }
+
+    /// Whether it may have come to act for a unit since the last call.
+    pub fn take_gained(&mut self) -> bool {
+        std::mem::take(&mut self.gained)
     }
 
     /// A time that was asked for has come.
@@ -418,6 +426,7 @@ impl Replica {
 
     fn feed_shards(&mut self, input: shards::Input, now: Time, wishes: &mut Vec<Wish>) {
         let mono = self.mono(now);
+        self.gained = true;
         for effect in self.shards.handle(input, mono) {
             match effect {
                 shards::Effect::Ask(call, ask) => {

@@ -67,7 +67,9 @@ pub fn run(seed: u64, plan: Plan<'_>) -> Outcome {
         }
     }
     chaos.stop(&mut world);
-    let done = |w: &World| names.iter().all(|name| w.recorder.ending(name).is_some());
+    // Asked after each step: counted before it is looked at one by one.
+    let done =
+        |w: &World| w.recorder.ended() >= names.len() && names.iter().all(|name| w.recorder.ending(name).is_some());
     world.until(Duration::from_secs(3600), done);
     world.run_for(Duration::from_secs(60));
     let mut violations = world.recorder.violations.clone();

@@ -152,14 +152,13 @@ impl Site {
 
 /// Lets the recorder see one line; gives the version that it carries, or `None` where the stream has ended.
 fn record(cluster: &Cluster, recorder: &mut Recorder, line: &Line) -> Option<String> {
-    let Line::Event(bytes) = line else { return None };
-    let event: Value = serde_json::from_slice(bytes).expect("the server writes JSON");
-    let kind_of_event = event["type"].as_str().unwrap_or_default();
+    let Line::Event(event) = line else { return None };
+    let (kind_of_event, object) = (event.kind(), event.object());
     if kind_of_event != "BOOKMARK" {
         let cluster = cluster.to_string();
-        recorder.see(&Sight { cluster: &cluster, kind_of_event, object: &event["object"] });
+        recorder.see(&Sight { cluster: &cluster, kind_of_event, object });
     }
-    Some(event["object"]["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
+    Some(object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
 }
 
 /// Path of the collection that an object belongs to.

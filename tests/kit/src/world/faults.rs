@@ -160,6 +160,10 @@ impl World {
             return;
         }
         let now = self.now;
+        // Time alone only takes units away.
+        if !self.processes[index].replica.as_mut().is_some_and(Replica::take_gained) {
+            return;
+        }
         let Some(mine) = self.processes[index].replica.as_ref() else { return };
         let mine: BTreeMap<&str, u64> = mine.authorities(now).collect();
         let mut found = Vec::new();

@@ -6,6 +6,7 @@ mod faults;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rayfleet::api::wire::{Method, Reply, Request};
@@ -56,7 +57,7 @@ enum Event {
         replica: usize,
         life: u64,
         call: u64,
-        line: Vec<u8>,
+        line: Arc<[u8]>,
     },
     Ended {
         replica: usize,

@@ -63,7 +63,7 @@ impl World {
             return;
         }
         match line {
-            Line::Event(bytes) => self.push(at, Event::Line { replica, life, call, line: bytes.to_vec() }),
+            Line::Event(event) => self.push(at, Event::Line { replica, life, call, line: event.text().clone() }),
             Line::End => {
                 self.streams.remove(&key);
                 self.push(at, Event::Ended { replica, life, call, end: End::Clean });
