@@ -2,6 +2,9 @@
 //! another replica takes over.
 //! Must not know what the writes are: it counts them.
 
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::fleet::MemberPlan;
@@ -39,8 +42,14 @@ pub fn stories() -> Vec<Story> {
     ]
 }
 
-/// How long a replica stays away where another is to take over: longer than that takes.
-const AWAY: Duration = Duration::from_secs(60);
+/// How long a replica stays away where another is to take over: for good.
+const AWAY: Duration = Duration::from_secs(24 * 3600);
+
+/// From the start of the replicas until each unit is with its owner.
+const REST: Duration = Duration::from_secs(15);
+
+/// Q, where it would be most of each run: still longer than any write of these lives is late.
+const HOLD: Duration = Duration::from_secs(120);
 
 /// What is played around the story.
 #[derive(Clone, Copy, Debug)]
@@ -49,46 +58,62 @@ pub struct Setting {
     pub seed: u64,
     /// With one, it comes back after a second; with more, another takes over.
     pub replicas: usize,
+    /// The job comes when the fleet is at rest and each unit with its owner; otherwise it comes with the replicas, and units
+    /// change hands in the middle of its life.
+    pub at_rest: bool,
 }
 
 impl Setting {
-    /// One replica.
+    /// One replica, from the empty fleet.
     pub fn alone(seed: u64) -> Self {
-        Self { seed, replicas: 1 }
+        Self { seed, replicas: 1, at_rest: false }
     }
+
+    /// The settings in which the stories of this many replicas are played.
+    pub fn all(seed: u64, replicas: usize) -> Vec<Self> {
+        let beginnings: &[bool] = if replicas > 1 { &[false, true] } else { &[false] };
+        beginnings.iter().map(|at_rest| Self { seed, replicas, at_rest: *at_rest }).collect()
+    }
+}
+
+/// One life.
+struct Life {
+    world: World,
+    /// Numbers of the writes from the submission until the root object was gone.
+    writes: Range<usize>,
+    wrong: Vec<String>,
 }
 
 /// Plays one life from the empty fleet to the deleted root object; gives the number of writes and what was wrong.
 pub fn live(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: bool) -> (World, Vec<String>) {
-    let (world, _, wrong) = play(story, setting, death, trace, false);
-    (world, wrong)
+    let life = play(story, setting, death, trace, false);
+    (life.world, life.wrong)
 }
 
 /// A controller whose writes carry no resourceVersion dies at write `at`, which is carried out late: what was wrong.
 pub fn live_without_versions(story: &Story, seed: u64, at: usize) -> Vec<String> {
-    play(story, Setting::alone(seed), Some((at, Death::CarriedOutLate)), false, true).2
+    play(story, Setting::alone(seed), Some((at, Death::CarriedOutLate)), false, true).wrong
 }
 
-/// The same; the number is that of the writes until the root object was gone.
-fn play(
-    story: &Story,
-    setting: Setting,
-    death: Option<(usize, Death)>,
-    trace: bool,
-    unconditional: bool,
-) -> (World, usize, Vec<String>) {
+fn play(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: bool, unconditional: bool) -> Life {
     let members = [MemberPlan::new("eu", 1, 8), MemberPlan::new("us", 1, 8)];
     let mut world = World::with_replicas(setting.seed, &members, setting.replicas);
     if setting.replicas > 1 {
         world.away = AWAY;
+        world.hold = HOLD;
     }
     world.trace = trace.then(String::new);
     world.unconditional = unconditional;
     if let Some((at, death)) = death {
         world.die_at(at, death);
     }
-    world.submit(&story.job.manifest());
     let mut wrong = Vec::new();
+    if setting.at_rest {
+        world.run_for(REST);
+        wrong.extend(world.unowned_units());
+    }
+    let begin = world.writes.len();
+    world.submit(&story.job.manifest());
     let ended = world.until(Duration::from_secs(3 * 3600), |w| w.recorder.ending("train").is_some());
     if !ended {
         wrong.push(format!("not ended after 3 h; root {:?}", world.root("train").map(|r| &r["status"])));
@@ -100,32 +125,52 @@ fn play(
     if !gone {
         wrong.push("the root object is not gone 6 h after its deletion".to_owned());
     }
-    let writes = world.writes.len();
+    let writes = begin..world.writes.len();
     // Whatever comes late.
     world.run_for(Duration::from_secs(120));
     wrong.extend(judge(&world, "train", story.pods, true));
-    (world, writes, wrong)
+    wrong.extend(world.unowned_units());
+    Life { world, writes, wrong }
 }
 
-/// All points of one story, from `from` on in steps of `step`. `tell` gets a line for each run that went wrong.
-pub fn run(story: &Story, setting: Setting, step: usize, mut tell: impl FnMut(String)) -> Tally {
-    let (world, life, wrong) = play(story, setting, None, false, false);
-    let writes = &world.writes[..life];
+/// All points of these stories in all settings, from the first on in steps of `step`, on all cores. `tell` gets a line for
+/// each thing that went wrong.
+pub fn run(stories: &[Story], settings: &[Setting], step: usize, tell: impl Fn(String) + Sync) -> Tally {
     let mut tally = Tally::default();
-    for sentence in wrong {
-        tally.violations += 1;
-        tell(format!("{}: without any crash: {sentence}", story.name));
-    }
-    for (at, what) in writes.iter().enumerate().step_by(step.max(1)) {
-        tally.points += 1;
-        for death in DEATHS {
-            tally.variants += 1;
-            let (_, wrong) = live(story, setting, Some((at, death)), false);
-            for sentence in wrong {
-                tally.violations += 1;
-                tell(format!("{}: write {at} ({what}) {death:?}: {sentence}", story.name));
-            }
+    let mut runs = Vec::new();
+    for (story, setting) in stories.iter().flat_map(|story| settings.iter().map(move |setting| (story, *setting))) {
+        let Life { world, writes, wrong } = play(story, setting, None, false, false);
+        tally.violations += wrong.len();
+        for sentence in wrong {
+            tell(format!("{} without any crash: {sentence}", title(story, setting)));
+        }
+        let is_point = |at: &usize| setting.replicas == 1 || world.points.binary_search(at).is_ok();
+        for at in writes.filter(is_point).step_by(step.max(1)) {
+            tally.points += 1;
+            runs.extend(DEATHS.map(|death| (story, setting, at, death, world.writes[at].clone())));
         }
     }
+    tally.variants = runs.len();
+    let (next, violations) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((story, setting, at, death, what)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (_, wrong) = live(story, *setting, Some((*at, *death)), false);
+                    violations.fetch_add(wrong.len(), Ordering::Relaxed);
+                    for sentence in wrong {
+                        tell(format!("{} write {at} ({what}) {death:?}: {sentence}", title(story, *setting)));
+                    }
+                }
+            });
+        }
+    });
+    tally.violations += violations.into_inner();
     tally
+}
+
+fn title(story: &Story, setting: Setting) -> String {
+    let rest = if setting.at_rest { ", from rest" } else { "" };
+    format!("{}, seed {}{rest}:", story.name, setting.seed)
 }

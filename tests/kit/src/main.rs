@@ -37,6 +37,9 @@ enum Command {
         /// Only this write, with all messages printed.
         #[arg(long)]
         at: Option<usize>,
+        /// With --at: the job comes when the fleet is at rest.
+        #[arg(long)]
+        at_rest: bool,
         /// With --at: not-sent, answer-lost or carried-out-late; none = no crash.
         #[arg(long)]
         death: Option<String>,
@@ -63,11 +66,11 @@ enum Command {
 
 fn main() -> ExitCode {
     match Args::parse().command {
-        Command::CrashPoints { seed, replicas, step, story, at, death } => {
-            let setting = crash_points::Setting { seed, replicas };
+        Command::CrashPoints { seed, replicas, step, story, at, at_rest, death } => {
+            let setting = crash_points::Setting { seed, replicas, at_rest };
             match at {
                 Some(at) => one_crash(setting, story.as_deref(), at, death.as_deref()),
-                None => all_crashes(setting, step, story.as_deref()),
+                None => all_crashes(seed, replicas, step, story.as_deref()),
             }
         }
         Command::Sim { seeds, seed_base, jobs, replicas, trace } => {
@@ -100,23 +103,12 @@ fn one_crash(setting: crash_points::Setting, story: Option<&str>, at: usize, dea
 }
 
 #[expect(clippy::print_stdout, reason = "a program for people")]
-fn all_crashes(setting: crash_points::Setting, step: usize, only: Option<&str>) -> ExitCode {
+fn all_crashes(seed: u64, replicas: usize, step: usize, only: Option<&str>) -> ExitCode {
     let began = Instant::now();
     let stories: Vec<_> =
         crash_points::stories().into_iter().filter(|s| only.is_none_or(|name| name == s.name)).collect();
-    let mut total = crash_points::Tally::default();
-    let tallies: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = stories
-            .iter()
-            .map(|story| scope.spawn(move || crash_points::run(story, setting, step, |line| println!("{line}"))))
-            .collect();
-        threads.into_iter().map(|t| t.join().expect("a story's thread")).collect()
-    });
-    for tally in tallies {
-        total.points += tally.points;
-        total.variants += tally.variants;
-        total.violations += tally.violations;
-    }
+    let settings = crash_points::Setting::all(seed, replicas);
+    let total = crash_points::run(&stories, &settings, step, |line| println!("{line}"));
     println!("{:.1} s", began.elapsed().as_secs_f32());
     println!("crash-points: {} points, {} variants, {} violations", total.points, total.variants, total.violations);
     ExitCode::from(u8::from(total.violations > 0))

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rayfleet::api::wire::{Reply, Request};
 use rayfleet::api::{Cluster, Id, Kind, Time};
@@ -42,6 +43,8 @@ pub struct Outgoing {
     pub is_write: bool,
     /// Its reply is a stream.
     pub is_watch: bool,
+    /// The unit in whose name it is sent.
+    pub unit: Option<Arc<str>>,
 }
 
 /// What the world must do for the replica.
@@ -95,7 +98,8 @@ const READ_LIMIT_MS: u64 = 5_000;
 const LEASE_LIMIT_MS: u64 = 2_000;
 
 impl Replica {
-    /// A process that starts at `now`. `members` are the clusters that it can build a client for.
+    /// A process that starts at `now`. `members` are the clusters that it can build a client for;
+    /// `hold` is Q, how long a tombstone keeps a name.
     pub fn start(
         seat: &str,
         process: &str,
@@ -103,12 +107,12 @@ impl Replica {
         seed: u64,
         dead: BTreeSet<String>,
         members: BTreeSet<Cluster>,
+        hold: Duration,
         now: Time,
     ) -> (Self, Vec<Wish>) {
         let me = Identity { seat: seat.to_owned(), process: process.to_owned(), place: "host".to_owned() };
         let mut replica = Self {
-            // Q for credentials of 10 min (`sharding.md` E7): an hour of rest per crash would only cost time.
-            engine: Engine::new(Flags { tombstone_hold_ms: 900_000, ..Flags::default() }, seed),
+            engine: Engine::new(Flags { tombstone_hold_ms: hold.as_millis() as u64, ..Flags::default() }, seed),
             shards: Shards::new(me, profile, seed),
             born: now,
             informers: BTreeMap::new(),
@@ -283,8 +287,12 @@ impl Replica {
             Purpose::Fetch(..) | Purpose::Informer(..) => false,
         };
         let is_watch = request.is_watch();
+        let unit = match &purpose {
+            Purpose::Write(_, _, unit) | Purpose::Ask(_, _, unit) => Some(unit.clone()),
+            Purpose::Fetch(..) | Purpose::Informer(..) | Purpose::Lease(..) | Purpose::Note => None,
+        };
         self.calls.insert(call, purpose);
-        wishes.push(Wish::Send(Outgoing { call, cluster, request, time_limit_ms, is_write, is_watch }));
+        wishes.push(Wish::Send(Outgoing { call, cluster, request, time_limit_ms, is_write, is_watch, unit }));
         call
     }
 
@@ -465,7 +473,7 @@ impl Replica {
                     self.feed_engine(Input::Epochs(epochs), now, wishes);
                 }
                 shards::Effect::WakeAt(at) => {
-                    let at = self.born + std::time::Duration::from_millis(at.0);
+                    let at = self.born + Duration::from_millis(at.0);
                     self.shards_wake = Some(at);
                     wishes.push(Wish::WakeAt(at));
                 }

@@ -19,7 +19,7 @@ pub enum Death {
     NotSent,
     /// The write is carried out, its answer never arrives.
     AnswerLost,
-    /// The write is carried out only after the first write of the restarted controller.
+    /// The write is carried out only after the first write of the successor.
     CarriedOutLate,
 }
 
@@ -86,7 +86,7 @@ impl World {
             | Event::Line { replica, .. }
             | Event::Ended { replica, .. }
             | Event::Wake { replica, .. } => *replica,
-            Event::Arrive { .. } | Event::Site | Event::Start { .. } => return None,
+            Event::Arrive { .. } | Event::Site | Event::Start { .. } | Event::CarryOutLate => return None,
         };
         let until = &mut self.processes[replica].frozen_until;
         *until = until.filter(|thaw| *thaw > self.now);
@@ -132,16 +132,9 @@ impl World {
                 let fate = Fate::AnswerLost(Duration::ZERO);
                 self.push(arrives, Event::Arrive { replica, life, out, fate });
             }
-            Death::CarriedOutLate => self.held_back = Some((out, replica, life)),
+            Death::CarriedOutLate => self.hold_back(out, replica, life),
         }
         self.restart_replica(replica, self.away);
-    }
-
-    /// Whether a write shows that a successor is at work. Where there are several replicas, most writes show nothing: each
-    /// renews its seat and reports on its members.
-    pub(super) fn succeeds(&self, target: &str) -> bool {
-        let of_all = ["/leases", "/membercapacities", "/memberclusters", "/events"];
-        self.processes.len() == 1 || !of_all.iter().any(|path| target.contains(path))
     }
 
     pub(super) fn kill(&mut self, replica: usize) {

@@ -3,6 +3,7 @@
 //! Must not know what the product decides: it carries messages, and loses some.
 
 mod faults;
+mod points;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,6 +74,8 @@ enum Event {
     Start {
         replica: usize,
     },
+    /// No successor has written anything that the write which is held back could meet.
+    CarryOutLate,
 }
 
 struct Process {
@@ -94,6 +97,8 @@ pub struct World {
     pub recorder: Recorder,
     /// Writes that replicas have sent so far, and what each was.
     pub writes: Vec<String>,
+    /// Numbers of those at which a crash of one of several replicas is a story of its own.
+    pub points: Vec<usize>,
     /// Print every write whose target contains this (for a person who follows one seed).
     pub trace: Option<String>,
     /// Mutant: writes apply to whatever version is there, as if they carried no resourceVersion.
@@ -112,6 +117,10 @@ pub struct World {
     death: Option<(usize, Death)>,
     /// How long a replica that died by order stays away.
     pub(crate) away: Duration,
+    /// Q of all replicas: longer than any write of this world is late.
+    pub(crate) hold: Duration,
+    /// Kinds of writes of Leases that were seen.
+    lease_kinds: BTreeSet<String>,
     /// Freezes that were ordered: length by number of the write at which each begins.
     freezes: BTreeMap<usize, Duration>,
     /// A write that is carried out only after the first write of a successor: author, its life.
@@ -142,6 +151,7 @@ impl World {
             steps: 0,
             recorder: Recorder::default(),
             writes: Vec::new(),
+            points: Vec::new(),
             trace: None,
             unconditional: false,
             sites,
@@ -155,6 +165,9 @@ impl World {
             wants: BTreeMap::new(),
             death: None,
             away: Duration::from_secs(1),
+            // For credentials of 10 min (`sharding.md` E7).
+            hold: Duration::from_secs(900),
+            lease_kinds: BTreeSet::new(),
             freezes: BTreeMap::new(),
             held_back: None,
             profile: LinkProfile::calm(),
@@ -321,6 +334,7 @@ impl World {
                 }
             }
             Event::Start { replica } => self.start(replica),
+            Event::CarryOutLate => self.carry_out_late(),
         }
         self.settle();
     }
@@ -330,8 +344,8 @@ impl World {
         let process = &self.processes[index];
         let name = process_name(&process.seat, process.life);
         let seed = self.seed.wrapping_mul(31).wrapping_add(process.life);
-        let (replica, wishes) =
-            Replica::start(&process.seat, &name, Profile::DEFAULT, seed, process.dead.clone(), members, self.now);
+        let (profile, dead) = (Profile::DEFAULT, process.dead.clone());
+        let (replica, wishes) = Replica::start(&process.seat, &name, profile, seed, dead, members, self.hold, self.now);
         let life = process.life;
         self.processes[index].replica = Some(replica);
         self.grant(index, life, wishes);
@@ -371,6 +385,7 @@ impl World {
     fn send(&mut self, replica: usize, life: u64, out: Outgoing) {
         if out.is_write {
             let number = self.writes.len();
+            self.note_point(replica, number, &out);
             self.writes.push(format!("{} {} on {}", out.request.method.as_str(), out.request.target, out.cluster));
             if let Some(length) = self.freezes.remove(&number) {
                 self.freeze(replica, length);
@@ -424,15 +439,8 @@ impl World {
             }
             self.carry_out(out)
         };
-        if out.is_write
-            && let Some((late, author, its_life)) = self.held_back.take()
-        {
-            if (author, its_life) == (replica, life) || !self.succeeds(&out.request.target) {
-                self.held_back = Some((late, author, its_life));
-            } else {
-                self.touched.insert(late.cluster.clone());
-                self.carry_out(&late);
-            }
+        if out.is_write && self.succeeds(replica, life, out) {
+            self.carry_out_late();
         }
         match answer {
             Answer::Reply(reply) => {
