@@ -48,8 +48,8 @@ const AWAY: Duration = Duration::from_secs(24 * 3600);
 /// From the start of the replicas until each unit is with its owner.
 const REST: Duration = Duration::from_secs(15);
 
-/// Q, where it would be most of each run: still longer than any write of these lives is late.
-const HOLD: Duration = Duration::from_secs(120);
+/// Q: longer than any write of these lives is late, and not most of each run.
+const HOLD: Duration = Duration::from_secs(60);
 
 /// What is played around the story.
 #[derive(Clone, Copy, Debug)]
@@ -98,9 +98,9 @@ pub fn live_without_versions(story: &Story, seed: u64, at: usize) -> Vec<String>
 fn play(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: bool, unconditional: bool) -> Life {
     let members = [MemberPlan::new("eu", 1, 8), MemberPlan::new("us", 1, 8)];
     let mut world = World::with_replicas(setting.seed, &members, setting.replicas);
+    world.hold = HOLD;
     if setting.replicas > 1 {
         world.away = AWAY;
-        world.hold = HOLD;
     }
     world.trace = trace.then(String::new);
     world.unconditional = unconditional;
@@ -126,8 +126,8 @@ fn play(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: b
         wrong.push("the root object is not gone 6 h after its deletion".to_owned());
     }
     let writes = begin..world.writes.len();
-    // Whatever comes late.
-    world.run_for(Duration::from_secs(120));
+    // Whatever comes late: pods get 30 s to end, and each member is looked at anew in that time.
+    world.run_for(Duration::from_secs(60));
     wrong.extend(judge(&world, "train", story.pods, true));
     wrong.extend(world.unowned_units());
     Life { world, writes, wrong }

@@ -11,7 +11,7 @@ use crate::replica::Outgoing;
 
 /// Where nobody goes on with what a dead replica did, its last write arrives this late: longer than a take-over, shorter
 /// than Q.
-const LATEST: Duration = Duration::from_secs(60);
+const LATEST: Duration = Duration::from_secs(30);
 
 /// Writes of these say nothing of a take-over: every replica renews its seat and reports on its members.
 const OF_ALL: [&str; 4] = ["/leases", "/membercapacities", "/memberclusters", "/events"];
