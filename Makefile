@@ -25,6 +25,7 @@ sandbox: ray build ## A fleet that stays, for a person with kubectl
 
 # Quickest first: what fails early fails cheap.
 test: fmt tidy clippy build generated unit kube-api crash-points ## Everything that is tested
+	$(MAKE) crash-points REPLICAS=3
 	$(MAKE) sim SEEDS=16
 	$(MAKE) sim SEEDS=4 REPLICAS=3
 	$(MAKE) demo
@@ -47,7 +48,7 @@ unit: ray ## Unit tests, and tests with processes, kubectl and real Ray
 kube-api: ## Recorded answers of a real API server, replayed on the sandbox's
 	cargo run --locked --quiet --package conformance -- kube-api
 
-crash-points: ## The controller dies at every write of one RayJob's life, in three variants
+crash-points: ## The controller dies at every write of one RayJob's life, in three variants; REPLICAS=3: another takes over
 	cargo run --locked --quiet --package kit -- crash-points --replicas $(REPLICAS)
 
 sim: ## 100 RayJobs over 3 members on bad days: make sim SEEDS=500 SEED_BASE=1 REPLICAS=3 PROFILE=release

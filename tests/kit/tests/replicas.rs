@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use kit::crash_points::{self, Setting};
 use kit::fleet::MemberPlan;
 use kit::job::ray_job;
 use kit::life::judge;
@@ -210,5 +211,20 @@ fn the_next_owner_of_a_queue_counts_what_others_have_on_its_way() {
         assert!(passed && !both.get(), "seed {seed}: both were bound: {}", both.get());
         assert_eq!(world.recorder.counts.wrong_fits, 0, "seed {seed}");
         assert_eq!(world.recorder.violations, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_renewal_is_no_crash_point_and_every_write_to_a_member_is_one() {
+    let story = &crash_points::stories()[0];
+    for setting in Setting::all(1, 3) {
+        let (world, wrong) = crash_points::live(story, setting, None, false);
+        assert_eq!(wrong, Vec::<String>::new());
+        let is_point = |at: usize| world.points.binary_search(&at).is_ok();
+        let of_seat_a = world.writes.iter().enumerate().filter(|(_, w)| w.contains("/leases/seat-a"));
+        let (points, renewals): (Vec<_>, Vec<_>) = of_seat_a.partition(|(at, _)| is_point(*at));
+        assert!(points.len() <= 2 && renewals.len() > 10, "{} and {}", points.len(), renewals.len());
+        let mut on_members = world.writes.iter().enumerate().filter(|(_, w)| !w.ends_with(" on hub"));
+        assert!(on_members.all(|(at, _)| is_point(at)));
     }
 }
