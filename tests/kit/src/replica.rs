@@ -71,6 +71,25 @@ struct Stream {
     timer: Option<Time>,
 }
 
+/// What a process is started with.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its seat.
+    pub seat: String,
+    /// Its own name, which no other process ever has.
+    pub process: String,
+    /// Times of the protocol.
+    pub profile: Profile,
+    /// Seed of jitter.
+    pub seed: u64,
+    /// Predecessors that the host knows to have ended.
+    pub dead: BTreeSet<String>,
+    /// Clusters that it can build a client for.
+    pub members: BTreeSet<Cluster>,
+    /// Q: how long a tombstone keeps a name.
+    pub hold: Duration,
+}
+
 /// One running process.
 pub struct Replica {
     /// The engine, for checks.
@@ -98,19 +117,10 @@ const READ_LIMIT_MS: u64 = 5_000;
 const LEASE_LIMIT_MS: u64 = 2_000;
 
 impl Replica {
-    /// A process that starts at `now`. `members` are the clusters that it can build a client for;
-    /// `hold` is Q, how long a tombstone keeps a name.
-    pub fn start(
-        seat: &str,
-        process: &str,
-        profile: Profile,
-        seed: u64,
-        dead: BTreeSet<String>,
-        members: BTreeSet<Cluster>,
-        hold: Duration,
-        now: Time,
-    ) -> (Self, Vec<Wish>) {
-        let me = Identity { seat: seat.to_owned(), process: process.to_owned(), place: "host".to_owned() };
+    /// A process that starts at `now`.
+    pub fn start(setup: Setup, now: Time) -> (Self, Vec<Wish>) {
+        let Setup { seat, process, profile, seed, dead, members, hold } = setup;
+        let me = Identity { seat, process, place: "host".to_owned() };
         let mut replica = Self {
             engine: Engine::new(Flags { tombstone_hold_ms: hold.as_millis() as u64, ..Flags::default() }, seed),
             shards: Shards::new(me, profile, seed),

@@ -23,7 +23,7 @@ use self::streams::Stream;
 use crate::check::Recorder;
 use crate::fleet::{self, MemberPlan};
 use crate::link::{Fate, Link, LinkProfile};
-use crate::replica::{Outgoing, Replica, Wish};
+use crate::replica::{Outgoing, Replica, Setup, Wish};
 use crate::site::Site;
 
 /// Where the simulated clock begins.
@@ -342,10 +342,16 @@ impl World {
     fn start(&mut self, index: usize) {
         let members = self.sites.keys().filter(|c| **c != Cluster::Hub).cloned().collect();
         let process = &self.processes[index];
-        let name = process_name(&process.seat, process.life);
-        let seed = self.seed.wrapping_mul(31).wrapping_add(process.life);
-        let (profile, dead) = (Profile::DEFAULT, process.dead.clone());
-        let (replica, wishes) = Replica::start(&process.seat, &name, profile, seed, dead, members, self.hold, self.now);
+        let setup = Setup {
+            seat: process.seat.clone(),
+            process: process_name(&process.seat, process.life),
+            profile: Profile::DEFAULT,
+            seed: self.seed.wrapping_mul(31).wrapping_add(process.life),
+            dead: process.dead.clone(),
+            members,
+            hold: self.hold,
+        };
+        let (replica, wishes) = Replica::start(setup, self.now);
         let life = process.life;
         self.processes[index].replica = Some(replica);
         self.grant(index, life, wishes);
