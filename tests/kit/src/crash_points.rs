@@ -15,7 +15,7 @@ use crate::world::{DEATHS, Death, World};
 /// Sum of all runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Writes at which the controller died.
+    /// Writes at which a controller died.
     pub points: usize,
     /// Runs.
     pub variants: usize,
@@ -84,7 +84,7 @@ struct Life {
     wrong: Vec<String>,
 }
 
-/// Plays one life from the empty fleet to the deleted root object; gives the number of writes and what was wrong.
+/// Plays one life until the root object is gone and all is quiet; gives the world and what was wrong.
 pub fn live(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: bool) -> (World, Vec<String>) {
     let life = play(story, setting, death, trace, false);
     (life.world, life.wrong)
@@ -130,6 +130,9 @@ fn play(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: b
     world.run_for(Duration::from_secs(60));
     wrong.extend(judge(&world, "train", story.pods, true));
     wrong.extend(world.unowned_units());
+    if death.is_some() && !world.has_died() {
+        wrong.push("nobody died".to_owned());
+    }
     Life { world, writes, wrong }
 }
 

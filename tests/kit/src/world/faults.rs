@@ -27,7 +27,8 @@ pub enum Death {
 pub const DEATHS: [Death; 3] = [Death::NotSent, Death::AnswerLost, Death::CarriedOutLate];
 
 impl World {
-    /// The controller dies at its write number `at` (counted from 0 over the whole run) and comes back a second later.
+    /// A replica dies at the write number `at` (counted from 0 over the whole run); with one replica it comes back a second
+    /// later.
     pub fn die_at(&mut self, at: usize, death: Death) {
         self.death = Some((at, death));
     }
