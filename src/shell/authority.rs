@@ -3,28 +3,40 @@
 //! Must not know how units are won.
 
 use std::sync::RwLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use nix::time::{ClockId, clock_gettime};
 use shards::{Authority, Mono};
+
+/// On Linux std's monotonic clock stands still while the machine is suspended; a deadline must not. Elsewhere the monotonic
+/// clock goes on.
+#[cfg(target_os = "linux")]
+const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
+#[cfg(not(target_os = "linux"))]
+const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
+
+fn machine_time() -> Duration {
+    Duration::from(clock_gettime(CLOCK).expect("every system has this clock"))
+}
 
 /// The standing of this process.
 #[derive(Debug)]
 pub struct Standing {
-    begun: Instant,
+    begun: Duration,
     authority: RwLock<Authority>,
     trouble: RwLock<String>,
 }
 
 impl Default for Standing {
     fn default() -> Self {
-        Self { begun: Instant::now(), authority: RwLock::default(), trouble: RwLock::default() }
+        Self { begun: machine_time(), authority: RwLock::default(), trouble: RwLock::default() }
     }
 }
 
 impl Standing {
     /// Monotonic time of this process.
     pub fn now(&self) -> Mono {
-        Mono(u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX))
+        Mono(u64::try_from(machine_time().saturating_sub(self.begun).as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Replaces the standing.

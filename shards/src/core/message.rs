@@ -96,6 +96,13 @@ pub enum Input {
     Stamp(String, u64),
     /// The process stands still (true), or moves again: one that stands still keeps nothing alive.
     Stalled(bool),
+    /// A reply of the hub said what time it is there (`Date`); before what else the reply says.
+    HubTime {
+        /// Since 1970.
+        seconds: u64,
+        /// When the request was sent.
+        sent: Mono,
+    },
     /// Give everything up in order: drain, release, leave.
     Leave,
     /// All that was in flight for this unit has ended: it may be released (answer to [`Effect::Quiesce`]).
@@ -121,6 +128,8 @@ pub enum Effect {
     Epochs(BTreeMap<String, u64>),
     /// Call again at this time.
     WakeAt(Mono),
+    /// The hub's clock went at least so many ms further than ours: the seat was given up, and is taken again.
+    StoodStill(u64),
     /// End the process: why. Nothing may be sent any more.
     Exit(String),
     /// Everything is released; the process may end.

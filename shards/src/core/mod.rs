@@ -9,6 +9,7 @@
 //! * `target`: which units should be ours: the ring on that view.
 //! * `units`: unit records: acquired, drained, released, lost; epochs.
 //! * `tally`: how often units came and went, and which nobody owns: for metrics.
+//! * `outside`: our clock against the hub's.
 //! * `answers`: which answer goes where. `calls`: what is under way.
 //!
 //! Every write carries the resourceVersion that was read; whoever loses the race learns it from the conflict. A renewal
@@ -18,6 +19,7 @@ mod answers;
 mod calls;
 mod follow;
 mod message;
+mod outside;
 mod profile;
 mod seat;
 mod tally;
@@ -30,6 +32,7 @@ use std::collections::BTreeMap;
 use calls::{Calls, Purpose};
 use follow::Follow;
 pub use message::{Ask, Call, Change, Effect, Failure, Identity, Input, Listing};
+use outside::Outside;
 pub use profile::Profile;
 use seat::Seat;
 pub use tally::{Gain, Loss, Tally, Unowned};
@@ -68,6 +71,7 @@ pub struct Shards {
     units: Units,
     targets: Targets,
     follow: Follow,
+    outside: Outside,
     stalled: bool,
     /// Since when units are seen to be nobody's; kept by [`Shards::unowned`] alone.
     unowned_since: BTreeMap<String, Mono>,
@@ -86,6 +90,7 @@ impl Shards {
             units: Units::default(),
             targets: Targets::default(),
             follow: Follow::default(),
+            outside: Outside::default(),
             stalled: false,
             unowned_since: BTreeMap::new(),
         }
@@ -126,6 +131,7 @@ impl Shards {
             Input::Dead(process) => self.seat.died(process),
             Input::Stamp(unit, epoch) => self.stamp(unit, epoch, &mut out),
             Input::Stalled(stalled) => self.stalled = stalled,
+            Input::HubTime { seconds, sent } => self.hub_time(seconds, sent, now, &mut out),
             Input::Leave => self.leave(&mut out),
             Input::Quiesced(unit) => self.quiesced(&unit, &mut out),
             Input::Listed(call, result) => self.listed(call, result, now, &mut out),
@@ -136,6 +142,16 @@ impl Shards {
         }
         self.move_on(now, &mut out);
         out
+    }
+
+    /// A clock that stood still has not counted the time for which the seat was trusted: nothing is, and the seat is taken
+    /// again.
+    fn hub_time(&mut self, seconds: u64, sent: Mono, now: Mono, out: &mut Vec<Effect>) {
+        let Some(stood_ms) = self.outside.heard(seconds, sent, now) else { return };
+        if self.seat.until.is_some() {
+            out.push(Effect::StoodStill(stood_ms));
+            self.drop_authority(out);
+        }
     }
 
     // What time and knowledge ask for.

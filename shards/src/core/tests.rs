@@ -128,7 +128,7 @@ impl Process {
                     Effect::Quiesce(unit) => queue.insert(0, Input::Quiesced(unit)),
                     Effect::Exit(why) => self.exit = Some(why),
                     Effect::Left => self.left = true,
-                    Effect::Attest(_) | Effect::Epochs(_) | Effect::WakeAt(_) => {}
+                    Effect::Attest(_) | Effect::Epochs(_) | Effect::WakeAt(_) | Effect::StoodStill(_) => {}
                 }
             }
         }
@@ -221,6 +221,21 @@ fn authority_ends_h_after_the_last_renewal_was_sent_also_when_the_hub_is_silent(
         }
     }
     assert_eq!(lost, 64);
+}
+
+#[test]
+fn a_process_whose_clock_stood_still_gives_its_seat_up_and_takes_it_again() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    a.run(&mut store, 0, 2_000);
+    let hub = |seconds| Input::HubTime { seconds, sent: Mono(2_000) };
+    assert_eq!(a.shards.handle(hub(1_000), Mono(2_010)).len(), 1, "nothing but the next wake-up");
+    let effects = a.shards.handle(hub(1_060), Mono(2_020));
+    assert!(matches!(effects[0], Effect::StoodStill(58_000..=60_000)), "{:?}", effects[0]);
+    assert_eq!(effects.iter().filter(|e| matches!(e, Effect::Lost(_))).count(), 64);
+    assert_eq!(a.shards.may_act(Mono(2_020)).count(), 0);
+    let mut b = Process::new("a", "a/1");
+    b.run(&mut store, 2_250, 12_000);
+    assert_eq!(store.records["seat-a"].transitions, 2, "with a new incarnation");
 }
 
 #[test]

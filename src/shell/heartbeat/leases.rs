@@ -49,7 +49,7 @@ impl Leases {
         let task = tokio::spawn(async move {
             let answer = match &ask {
                 Ask::Watch(_) => this.watch(call, &ask, &answers).await,
-                _ => this.answer(call, &ask).await,
+                _ => this.answer(call, &ask, &answers).await,
             };
             for why in &answer.skipped {
                 tracing::warn!(%why, "a Lease was skipped");
@@ -73,8 +73,13 @@ impl Leases {
         requests::request(&self.namespace, ask, limit_ms, self.clock.now())
     }
 
-    async fn answer(&self, call: Call, ask: &Ask) -> Answered {
+    async fn answer(&self, call: Call, ask: &Ask, answers: &mpsc::UnboundedSender<Input>) -> Answered {
+        let sent = self.standing.now();
         let reply = self.client.send(Lane::Leases, &self.request(ask), self.limit).await;
+        if let Some(seconds) = reply.as_ref().ok().and_then(requests::hub_seconds) {
+            // Nobody listens only when the process ends.
+            let _ended = answers.send(Input::HubTime { seconds, sent });
+        }
         requests::answered(call, Asked::of(ask), reply.as_ref().map_err(failure))
     }
 

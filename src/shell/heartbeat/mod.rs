@@ -206,6 +206,14 @@ async fn beat(
                         }
                     }
                     Effect::WakeAt(at) => wake = at,
+                    Effect::StoodStill(ms) => {
+                        metrics::counter!("rayfleet_clock_stood_still_total").increment(1);
+                        tracing::warn!(
+                            stood_still_ms = ms,
+                            "the hub's clock went on while ours stood still (a paused or migrated machine?): the seat is \
+                             given up and taken again"
+                        );
+                    }
                     Effect::Held(unit, epoch) => tell(&beats, Beat::Held(unit, epoch)),
                     Effect::Lost(unit) => tell(&beats, Beat::Lost(unit)),
                     Effect::Quiesce(unit) => tell(&beats, Beat::Quiesce(unit)),

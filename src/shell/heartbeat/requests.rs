@@ -3,6 +3,7 @@
 //! Must not know how a request is sent, or what an answer leads to.
 
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use serde_json::{Value, json};
 use shards::{Ask, Call, Change, Failure, Input, Listing, Record};
@@ -102,6 +103,13 @@ pub fn answered(call: Call, asked: Asked, reply: Result<&Reply, Failure>) -> Ans
     Answered { input, failure, skipped }
 }
 
+/// What time it was at the hub when it replied, in seconds since 1970.
+pub fn hub_seconds(reply: &Reply) -> Option<u64> {
+    let (_, date) = reply.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("date"))?;
+    let date = httpdate::parse_http_date(date).ok()?;
+    Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
 /// A Lease that a person has bent beyond reading is as if it were not there: the others count.
 fn listing(list: &Value, skipped: &mut Vec<String>) -> Listing {
     let items = list["items"].as_array().into_iter().flatten();
@@ -193,6 +201,18 @@ mod tests {
         for open in [408, 500, 503, 504] {
             assert_eq!(status(open), Some(Failure::Unknown(format!("{open}: why"))));
         }
+    }
+
+    #[test]
+    fn the_date_of_a_reply_is_read_where_there_is_one() {
+        let dated = |date: &str| Reply {
+            status: 200,
+            headers: vec![("date".to_owned(), date.to_owned())],
+            body: b"".as_slice().into(),
+        };
+        assert_eq!(hub_seconds(&dated("Sun, 06 Nov 1994 08:49:37 GMT")), Some(784_111_777));
+        assert_eq!(hub_seconds(&dated("tomorrow")), None);
+        assert_eq!(hub_seconds(&reply(200, &json!({}))), None);
     }
 
     #[test]

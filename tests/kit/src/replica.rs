@@ -24,7 +24,7 @@ enum Purpose {
     Fetch(Ticket, Id, Time),
     Ask(Ticket, Box<Question>, Arc<str>),
     Informer(Cluster, Kind, u64),
-    Lease(shards::Call, Asked),
+    Lease(shards::Call, Asked, Mono),
     Note,
 }
 
@@ -58,6 +58,8 @@ pub enum Wish {
     Close(u64),
     /// The world is told that a unit is this process's from now on.
     Held(String),
+    /// It found that its clock stood still, and has given everything up.
+    StoodStill,
     /// The process ends: why.
     Exit(String),
     /// Everything is given up in order: the process ends.
@@ -109,6 +111,8 @@ pub struct Replica {
     dead: BTreeSet<String>,
     /// It may have come to act for a unit since this was last looked at.
     gained: bool,
+    /// For how long its clock stood still.
+    stood: Duration,
 }
 
 /// Time limit of reads, ms.
@@ -135,6 +139,7 @@ impl Replica {
             quiescing: BTreeSet::new(),
             dead,
             gained: false,
+            stood: Duration::ZERO,
         };
         let mut wishes = Vec::new();
         replica.feed_engine(Input::Cluster(Cluster::Hub, Presence::Added), now, &mut wishes);
@@ -143,7 +148,12 @@ impl Replica {
     }
 
     fn mono(&self, now: Time) -> Mono {
-        Mono(now.since(self.born).as_millis() as u64)
+        Mono((now.since(self.born).saturating_sub(self.stood)).as_millis() as u64)
+    }
+
+    /// Its machine stands still for this long, and with it its clock.
+    pub fn stand_still(&mut self, length: Duration) {
+        self.stood += length;
     }
 
     /// SIGTERM: gives up what it holds, in order.
@@ -224,7 +234,11 @@ impl Replica {
                 };
                 self.feed_informer(&key, event, now, &mut wishes);
             }
-            Purpose::Lease(call, asked) => {
+            Purpose::Lease(call, asked, sent) => {
+                if reply.is_some() {
+                    let seconds = u64::try_from(now.0 / 1000).unwrap_or_default();
+                    self.feed_shards(shards::Input::HubTime { seconds, sent }, now, &mut wishes);
+                }
                 let reply = reply.ok_or_else(|| Failure::Unknown("no answer".to_owned()));
                 let input = leases::answered(call, asked, reply).input;
                 self.feed_shards(input, now, &mut wishes);
@@ -251,7 +265,7 @@ impl Replica {
 
     fn stream_event(&mut self, call: u64, event: InformerEvent, now: Time) -> Vec<Wish> {
         let mut wishes = Vec::new();
-        if let Some(Purpose::Lease(watch, _)) = self.calls.get(&call) {
+        if let Some(Purpose::Lease(watch, ..)) = self.calls.get(&call) {
             let input = match event {
                 InformerEvent::Line(line) => leases::line(*watch, &line),
                 InformerEvent::Ended(_) => Some(shards::Input::Ended(*watch)),
@@ -293,7 +307,7 @@ impl Replica {
         let is_write = match &purpose {
             Purpose::Write(..) | Purpose::Note => true,
             Purpose::Ask(_, question, _) => !question.is_read(),
-            Purpose::Lease(_, asked) => *asked == Asked::Write,
+            Purpose::Lease(_, asked, _) => *asked == Asked::Write,
             Purpose::Fetch(..) | Purpose::Informer(..) => false,
         };
         let is_watch = request.is_watch();
@@ -451,10 +465,10 @@ impl Replica {
                     let asked = Asked::of(&ask);
                     let limit = if asked == Asked::Write { LEASE_LIMIT_MS } else { READ_LIMIT_MS };
                     let request = leases::request(LEASES, &ask, limit, now);
-                    self.send(Purpose::Lease(call, asked), Cluster::Hub, request, limit, wishes);
+                    self.send(Purpose::Lease(call, asked, mono), Cluster::Hub, request, limit, wishes);
                 }
                 shards::Effect::Close(watch) => {
-                    let open = |p: &Purpose| matches!(p, Purpose::Lease(call, _) if *call == watch);
+                    let open = |p: &Purpose| matches!(p, Purpose::Lease(call, ..) if *call == watch);
                     if let Some(call) = self.calls.iter().find(|(_, p)| open(p)).map(|(call, _)| *call) {
                         self.calls.remove(&call);
                         wishes.push(Wish::Close(call));
@@ -483,10 +497,11 @@ impl Replica {
                     self.feed_engine(Input::Epochs(epochs), now, wishes);
                 }
                 shards::Effect::WakeAt(at) => {
-                    let at = self.born + Duration::from_millis(at.0);
+                    let at = self.born + self.stood + Duration::from_millis(at.0);
                     self.shards_wake = Some(at);
                     wishes.push(Wish::WakeAt(at));
                 }
+                shards::Effect::StoodStill(_) => wishes.push(Wish::StoodStill),
                 shards::Effect::Exit(why) => wishes.push(Wish::Exit(why)),
                 shards::Effect::Left => wishes.push(Wish::Left),
             }

@@ -62,6 +62,23 @@ fn a_write_that_left_a_frozen_replica_late_changes_nothing() {
 }
 
 #[test]
+fn a_replica_whose_machine_and_clock_stood_still_gives_up_what_others_have_taken() {
+    for seed in 0..6 {
+        let mut world = fleet(20 + seed);
+        submit(&mut world, "train");
+        let at = ["Reserving", "Admitted", "Running"][seed as usize % 3];
+        assert!(world.until(5 * MINUTE, |w| stage(w, "train") == at), "never {at}");
+        for replica in 0..2 {
+            world.pause_machine(replica, MINUTE);
+        }
+        world.run_for(MINUTE);
+        assert!(world.until(MINUTE, |w| (0..2).all(|r| !w.has_wrong_clock(r))), "they never learn it");
+        ends(&mut world, "train");
+        assert_eq!(world.unowned_units(), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn a_replica_that_leaves_hands_everything_on_and_comes_back() {
     let mut world = fleet(4);
     submit(&mut world, "train");

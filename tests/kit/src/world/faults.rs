@@ -78,6 +78,20 @@ impl World {
         *until = Some(until.map_or(thaw, |before| before.max(thaw)));
     }
 
+    /// The replica's machine stands still for this long, with its clock: it wakes up and believes that no time has passed.
+    pub fn pause_machine(&mut self, replica: usize, length: Duration) {
+        self.freeze(replica, length);
+        if let Some(running) = self.processes[replica].replica.as_mut() {
+            running.stand_still(length);
+            self.wrong_clocks.insert(replica);
+        }
+    }
+
+    /// Whether a replica's clock stood still and it does not know it yet.
+    pub fn has_wrong_clock(&self, replica: usize) -> bool {
+        self.wrong_clocks.contains(&replica)
+    }
+
     /// When an event may happen whose replica is frozen; `None` when it may happen now.
     pub(super) fn thaw(&mut self, event: &Event) -> Option<Time> {
         let replica = match event {
@@ -143,6 +157,8 @@ impl World {
         process.dead.insert(process_name(&process.seat, process.life));
         process.replica = None;
         process.frozen_until = None;
+        self.wrong_clocks.remove(&replica);
+        let process = &mut self.processes[replica];
         let life = process.life;
         process.life += 1;
         self.close_streams(|stream| stream.replica == replica && stream.life == life);
@@ -154,6 +170,10 @@ impl World {
             return;
         }
         let now = self.now;
+        // Authority rests on clocks that go on: what comes of one that stood still, the rules for effects catch.
+        if !self.wrong_clocks.is_empty() {
+            return;
+        }
         // Time alone only takes units away.
         if !self.processes[index].replica.as_mut().is_some_and(Replica::take_gained) {
             return;

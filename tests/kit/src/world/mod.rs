@@ -128,6 +128,8 @@ pub struct World {
     profile: LinkProfile,
     seed: u64,
     down: BTreeSet<Cluster>,
+    /// Replicas whose clock stood still and that do not know it yet.
+    wrong_clocks: BTreeSet<usize>,
     /// Links of single replicas that carry nothing at present.
     parted: BTreeSet<(usize, Cluster)>,
 }
@@ -173,6 +175,7 @@ impl World {
             profile: LinkProfile::calm(),
             seed,
             down: BTreeSet::new(),
+            wrong_clocks: BTreeSet::new(),
             parted: BTreeSet::new(),
         };
         world.touched = world.sites.keys().cloned().collect();
@@ -379,6 +382,9 @@ impl World {
                 Wish::WakeAt(at) => self.push(at, Event::Wake { replica: index, life }),
                 Wish::Close(call) => self.close_call(index, life, call),
                 Wish::Held(unit) => self.taken_over(&unit),
+                Wish::StoodStill => {
+                    self.wrong_clocks.remove(&index);
+                }
                 Wish::Exit(why) => {
                     self.recorder.violations.push(format!("replica {} ended: {why}", self.processes[index].seat));
                     self.kill(index);
