@@ -73,6 +73,7 @@ fn describe() {
     metrics::describe_counter!("rayfleet_units_lost_total", "Units that went from this replica, by reason");
     metrics::describe_gauge!("rayfleet_units_unowned", "Units that nobody owns, as this replica sees it");
     metrics::describe_gauge!("rayfleet_units_unowned_oldest_seconds", "How long the oldest of them has been nobody's");
+    metrics::describe_counter!("rayfleet_clock_stood_still_total", "Times that the hub's clock left ours behind");
     metrics::describe_gauge!("rayfleet_seat_held", "1 while this replica holds its seat");
 }
 

@@ -28,6 +28,8 @@ pub(super) struct Choice {
     pub(super) position: u32,
     /// It fits, and waits only for its turn.
     pub(super) turn: bool,
+    /// How many wait in its queue, it included.
+    pub(super) waiting: u32,
 }
 
 /// Judges all members for the root object of this `Placement` (as it is to be written), and takes one if it is its turn.
@@ -37,11 +39,13 @@ pub(super) fn choose(view: View, row: &Row, placement: &Placement, gang: &Gang) 
     let members = Members::read(view, &spec.root.root_id);
     let mut findings: Vec<(String, Finding)> =
         members.names().map(|m| (m.to_string(), members.judge(m, &subject))).collect();
-    let earlier = earlier(view.hub, row, placement);
-    let position = u32::try_from(earlier.len()).unwrap_or(u32::MAX).saturating_add(1);
+    let (earlier, later) = others(view.hub, row, placement);
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let position = count(earlier.len()).saturating_add(1);
+    let waiting = position.saturating_add(count(later));
     let preference = policy(view.hub, &row.id.namespace).preference;
     let verdicts = findings.iter().map(|(member, finding)| finding.clone().of(member)).collect();
-    let mut choice = Choice { verdicts, member: None, message: String::new(), position, turn: false };
+    let mut choice = Choice { verdicts, member: None, message: String::new(), position, turn: false, waiting };
     let mut reason = None;
     // One after the other: a member whose turn it is not is left out, and the next best is asked.
     while let Some(index) = best(&findings, &preference, &spec.root.root_id) {
@@ -128,9 +132,11 @@ fn rank(hub: &Tables, root: &Row, placement: &Placement) -> Rank {
     (Reverse(priority(hub, class)), root.created, root.id.clone())
 }
 
-fn earlier<'a>(hub: &'a Tables, row: &Row, placement: &Placement) -> Vec<Earlier<'a>> {
-    let Some(own) = root_id_of(row).and_then(|id| hub.get(&id)) else { return Vec::new() };
+/// Those that come earlier, in order, and how many come later.
+fn others<'a>(hub: &'a Tables, row: &Row, placement: &Placement) -> (Vec<Earlier<'a>>, usize) {
+    let Some(own) = root_id_of(row).and_then(|id| hub.get(&id)) else { return (Vec::new(), 0) };
     let own = rank(hub, own, placement);
+    let mut later = 0;
     let mut found: Vec<(Rank, Earlier<'a>)> = hub
         .rows(Kind::Placement)
         .filter(|other| other.id != row.id && other.deleting.is_none())
@@ -142,11 +148,13 @@ fn earlier<'a>(hub: &'a Tables, row: &Row, placement: &Placement) -> Vec<Earlier
             let root = hub.get(&root_id_of(other)?)?;
             let there = root.deleting.is_none() && *root.uid.0 == *p.spec.root.uid;
             let order = rank(hub, root, p);
-            (there && order < own).then_some((order, Earlier { row: other, placement: p }))
+            let earlier = there && order < own;
+            later += usize::from(there && !earlier);
+            earlier.then_some((order, Earlier { row: other, placement: p }))
         })
         .collect();
     found.sort_by(|a, b| a.0.cmp(&b.0));
-    found.into_iter().map(|(_, e)| e).collect()
+    (found.into_iter().map(|(_, e)| e).collect(), later)
 }
 
 /// The first of the earlier ones that fits this member: it goes before us.

@@ -29,10 +29,17 @@ use crate::api::names::ROOT_FINALIZER;
 use crate::api::{Cluster, Id, Kind, Time, member_unit};
 use crate::row::{Facts, Row, Tables};
 
-/// Verdicts are written at most this often.
-const WRITE_EVERY: Duration = Duration::from_secs(2);
-/// A change of the place in the queue alone is written at most this often.
-const POSITION_EVERY: Duration = Duration::from_secs(10);
+/// Other verdicts than the stored ones are written at most this often.
+const VERDICTS_EVERY: Duration = Duration::from_secs(2);
+/// Other numbers under the same verdicts are written at most this often.
+const NUMBERS_EVERY: Duration = Duration::from_secs(10);
+/// All that wait in one queue are explained afresh at most this often together: every gang that comes or goes changes what
+/// is to be said of each of them.
+const QUEUE_PACE: Duration = Duration::from_millis(500);
+/// The longest that an explanation stays as it is on that account.
+const PACE_MAX: Duration = Duration::from_mins(5);
+/// The first ones of a queue, whose turn is near, are explained without regard to the others.
+const FRONT: u32 = 3;
 /// A waiting object is looked at again after this time at the latest.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// The same where it waits for its turn.
@@ -161,6 +168,7 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
     next.status.gang = Some(shape.clone());
     let view =
         View { hub: seen.hub, received: seen.capacity_received, epochs: Some(seen.epochs), flags: seen.flags, now };
+    let mut pace = Duration::ZERO;
     let look = if root.suspended() {
         next.status.verdicts.clear();
         next.status.position = None;
@@ -168,6 +176,9 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
         None
     } else {
         let choice = choose::choose(view, placement, &next, gang);
+        if choice.position > FRONT {
+            pace = (QUEUE_PACE * choice.waiting).min(PACE_MAX);
+        }
         next.status.verdicts = choice.verdicts;
         next.status.position = Some(choice.position);
         next.status.message = choice.message;
@@ -178,8 +189,15 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
     };
     let mut plan = wait(next.status.message.clone());
     plan.next = look.map(|at| at.min(next_back_off(&next, now).unwrap_or(at)));
-    explain_it(&mut plan, &root, placement, decided, next, now);
+    explain_it(&mut plan, &root, placement, decided, next, pace, now);
     plan
+}
+
+/// What of an explanation is told first: all but numbers and the words made of them.
+fn essence(placement: &Placement) -> impl PartialEq {
+    let verdicts = placement.status.verdicts.iter();
+    let kinds: Vec<_> = verdicts.map(|v| (v.member.clone(), v.verdict.clone(), v.dimension.clone())).collect();
+    (placement.spec.clone(), placement.status.gang.clone(), kinds, placement.status.position.is_none())
 }
 
 /// End of the back-off that ends first.
@@ -188,16 +206,20 @@ fn next_back_off(placement: &Placement, now: Time) -> Option<Time> {
 }
 
 /// Writes verdicts and message where they differ from what is stored, and the root's status after them.
-fn explain_it(plan: &mut Plan, root: &Root, row: &Row, stored: &Placement, mut next: Placement, now: Time) {
+fn explain_it(
+    plan: &mut Plan,
+    root: &Root,
+    row: &Row,
+    stored: &Placement,
+    mut next: Placement,
+    pace: Duration,
+    now: Time,
+) {
     let written = Time::parse(&stored.status.decided_at).unwrap_or_default();
-    let only_position = {
-        let mut like_stored = next.clone();
-        like_stored.status.position = stored.status.position;
-        like_stored == *stored
-    };
     let wanted = next.status.message.clone();
     if next != *stored {
-        let due = written + if only_position { POSITION_EVERY } else { WRITE_EVERY };
+        let least = if essence(&next) == essence(stored) { NUMBERS_EVERY } else { VERDICTS_EVERY };
+        let due = written + least.max(pace);
         if now >= due {
             next.status.decided_at = now.micro_text();
             plan.actions.extend(decision::put(row, &next));

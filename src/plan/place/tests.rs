@@ -86,6 +86,46 @@ fn verdicts_are_written_at_most_once_in_two_seconds() {
 }
 
 #[test]
+fn an_explanation_is_written_the_more_rarely_the_more_objects_wait_unless_its_turn_is_near() {
+    // How many wait, which of them is looked at, and how long other numbers and another verdict wait for their turn.
+    for (waiting, which, numbers_ms, verdict_ms) in
+        [(1, 0, 10_000, 2_000), (60, 1, 10_000, 2_000), (12, 11, 10_000, 6_000), (60, 59, 30_000, 30_000)]
+    {
+        for (verdict, pace_ms) in [("NeverFits", numbers_ms), ("Cordoned", verdict_ms)] {
+            let mut world = World::new(&[("eu", "8")]);
+            world.publish(&["eu"]);
+            let name = |n: usize| format!("train-{n:02}");
+            let roots: Vec<Id> = (0..waiting).map(|n| hub(&mut world, ray_job(&name(n), "ml", "20"))).collect();
+            for root in roots.iter().cycle().take(4 * waiting) {
+                world.step(root);
+            }
+            let root = &roots[which];
+            let written = Time::parse(&world.placement_of(root).unwrap().status.decided_at).unwrap();
+            if verdict == "Cordoned" {
+                let member = Id::new(Kind::MemberCluster, "", "eu");
+                world.edit(&Cluster::Hub, &member, |body| body["spec"]["unschedulable"] = true.into());
+            } else {
+                let node = Id::new(Kind::Node, "", "n1");
+                let on = Cluster::Member("eu".into());
+                world.edit(&on, &node, |body| body["status"]["allocatable"]["cpu"] = "7".into());
+            }
+            let case = format!("{which} of {waiting}, {verdict}");
+            if verdict == "NeverFits" {
+                // Which takes 4.4 s.
+                world.now = Time(written.0 + pace_ms - 4_401);
+                world.publish(&["eu"]);
+            }
+            world.now = Time(written.0 + pace_ms - 1);
+            let plan = world.step(root);
+            assert!(plan.actions.is_empty() && plan.next.is_some(), "{case}: {plan:?}");
+            world.now = Time(written.0 + pace_ms);
+            assert_eq!(world.step(root).actions.len(), 1, "{case}");
+            assert_eq!(world.placement_of(root).unwrap().status.verdicts[0].verdict, verdict, "{case}");
+        }
+    }
+}
+
+#[test]
 fn a_suspended_job_waits_and_says_so() {
     let mut world = World::new(&[("eu", "8")]);
     world.publish(&["eu"]);
