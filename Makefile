@@ -9,7 +9,7 @@ PROFILE   ?= dev
 SEED_BASE ?= 1
 REPLICAS  ?= 1
 
-.PHONY: help build demo sandbox test fmt tidy clippy generated unit kube-api crash-points sim ray
+.PHONY: help build demo sandbox test fmt tidy clippy generated unit kube-api crash-points mutants sim ray
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s "$$(printf '\t')"
@@ -24,7 +24,7 @@ sandbox: ray build ## A fleet that stays, for a person with kubectl
 	$(RAYFLEET) sandbox --ray $(RAY_VENV)
 
 # Quickest first: what fails early fails cheap.
-test: fmt tidy clippy build generated unit kube-api crash-points ## Everything that is tested
+test: fmt tidy clippy build generated unit kube-api mutants crash-points ## Everything that is tested
 	$(MAKE) crash-points REPLICAS=3
 	$(MAKE) sim SEEDS=16
 	$(MAKE) sim SEEDS=4 REPLICAS=3
@@ -50,6 +50,9 @@ kube-api: ## Recorded answers of a real API server, replayed on the sandbox's
 
 crash-points: ## The controller dies at every write of one RayJob's life, in three variants; REPLICAS=3: another takes over
 	cargo run --locked --quiet --package kit -- crash-points --replicas $(REPLICAS)
+
+mutants: ## Replicas that break one rule of the protocol each: a story must notice every one
+	cargo run --locked --quiet --package kit -- mutants
 
 sim: ## 100 RayJobs over 3 members on bad days: make sim SEEDS=500 SEED_BASE=1 REPLICAS=3 PROFILE=release
 	cargo run --locked --quiet --profile $(PROFILE) --package kit -- sim --seeds $(SEEDS) --seed-base $(SEED_BASE) --replicas $(REPLICAS)

@@ -29,6 +29,7 @@ use serde_json::Value;
 
 pub use self::journal::Entry;
 pub use self::owner::{UnitOf, Which, unit_of};
+pub use self::plans::plan;
 pub use self::units::{HUB_KINDS, MEMBER_KINDS};
 
 use self::inflight::Inflight;
@@ -243,7 +244,7 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// An engine that knows nothing yet. `seed` decides jitter of back-offs, nothing else.
     pub fn new(flags: Flags, seed: u64) -> Self {
-        Self::with_plans(flags, seed, Box::new(plans::plan))
+        Self::with_plans(flags, seed, Box::new(plan))
     }
 
     /// An engine that knows nothing yet and looks with these plans. `seed` decides jitter of back-offs, nothing else.

@@ -5,8 +5,8 @@ use super::Which;
 use crate::api::{Id, MemberName, Time};
 use crate::plan::{Plan, Seen, bound, member, place, ray_cluster, ray_job, reserve, withdraw};
 
-/// Looks at one key.
-pub(super) fn plan(which: Which, seen: &Seen<'_>, id: &Id, now: Time) -> Plan {
+/// Looks at one key: the plans that [`super::Engine::new`] has.
+pub fn plan(which: Which, seen: &Seen<'_>, id: &Id, now: Time) -> Plan {
     match which {
         Which::Place => place::plan(seen, id, now),
         Which::Reserve => reserve::plan(seen, id, now),

@@ -57,6 +57,12 @@ pub struct Recorder {
     stages: BTreeMap<String, String>,
     /// UID of the last root of each name.
     uids: BTreeMap<String, String>,
+    /// Highest epoch of each unit whose mark an object bears, by (cluster, uid): of writes that carry a stamp, and of
+    /// statuses with a decision.
+    marks: BTreeMap<(String, String), BTreeMap<String, u64>>,
+    /// Units that went to a replica while a request of another in their name was under way: what a crash brings about and
+    /// a release must not. Judged by stories.
+    pub overlaps: Vec<String>,
     /// Numbers.
     pub counts: Counts,
     /// What must never be, in the order in which it was seen.
@@ -106,6 +112,20 @@ impl Recorder {
             }
         }
         *before = now;
+    }
+
+    /// S2: once an epoch of a unit has left its mark on an object, none below it is accepted there. `marks`: so does this
+    /// write.
+    pub fn accepted(&mut self, cluster: &str, uid: &str, unit: &str, epoch: u64, marks: bool, what: &str) {
+        let epochs = self.marks.entry((cluster.to_owned(), uid.to_owned())).or_default();
+        let highest = epochs.get(unit).copied().unwrap_or(0);
+        if epoch < highest {
+            self.violations.push(format!(
+                "S2: {what} on {cluster} was accepted in epoch {epoch} of {unit}, after one in epoch {highest}"
+            ));
+        } else if marks {
+            epochs.insert(unit.to_owned(), epoch);
+        }
     }
 
     /// I4: at most one live mirror, and one live RayCluster, per root id over all members.
@@ -257,6 +277,16 @@ mod tests {
                 "annotations": { "rayfleet.io/stamps": format!("{{\"q-00\":{epoch}}}") } } });
             recorder.see(&Sight { cluster: "hub", kind_of_event: "MODIFIED", object: &object });
             assert_eq!(recorder.violations.len(), bad);
+        }
+    }
+
+    #[test]
+    fn a_write_of_an_epoch_below_one_that_left_its_mark_is_a_violation() {
+        let mut recorder = Recorder::default();
+        let writes = [("q-00", 2, false, 0), ("q-00", 1, true, 0), ("q-01", 3, true, 0), ("q-00", 2, true, 0)];
+        for (unit, epoch, marks, bad) in writes.into_iter().chain([("q-00", 1, false, 1)]) {
+            recorder.accepted("hub", "uid", unit, epoch, marks, "PUT");
+            assert_eq!(recorder.violations.len(), bad, "{unit} {epoch}: {:?}", recorder.violations);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::dangers::Danger;
 use crate::fleet::MemberPlan;
 use crate::job::{RayJob, ray_job};
 use crate::life::judge;
@@ -86,16 +87,17 @@ struct Life {
 
 /// Plays one life until the root object is gone and all is quiet; gives the world and what was wrong.
 pub fn live(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: bool) -> (World, Vec<String>) {
-    let life = play(story, setting, death, trace, false);
+    let life = play(story, setting, death, trace, &[]);
     (life.world, life.wrong)
 }
 
 /// A controller whose writes carry no resourceVersion dies at write `at`, which is carried out late: what was wrong.
 pub fn live_without_versions(story: &Story, seed: u64, at: usize) -> Vec<String> {
-    play(story, Setting::alone(seed), Some((at, Death::CarriedOutLate)), false, true).wrong
+    let dangers = [Danger::NoVersionOnHub, Danger::NoVersionOnMembers];
+    play(story, Setting::alone(seed), Some((at, Death::CarriedOutLate)), false, &dangers).wrong
 }
 
-fn play(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: bool, unconditional: bool) -> Life {
+fn play(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: bool, dangers: &[Danger]) -> Life {
     let members = [MemberPlan::new("eu", 1, 8), MemberPlan::new("us", 1, 8)];
     let mut world = World::with_replicas(setting.seed, &members, setting.replicas);
     world.hold = HOLD;
@@ -103,7 +105,7 @@ fn play(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: b
         world.away = AWAY;
     }
     world.trace = trace.then(String::new);
-    world.unconditional = unconditional;
+    world.dangers = dangers.iter().copied().collect();
     if let Some((at, death)) = death {
         world.die_at(at, death);
     }
@@ -142,7 +144,7 @@ pub fn run(stories: &[Story], settings: &[Setting], step: usize, tell: impl Fn(S
     let mut tally = Tally::default();
     let mut runs = Vec::new();
     for (story, setting) in stories.iter().flat_map(|story| settings.iter().map(move |setting| (story, *setting))) {
-        let Life { world, writes, wrong } = play(story, setting, None, false, false);
+        let Life { world, writes, wrong } = play(story, setting, None, false, &[]);
         tally.violations += wrong.len();
         for sentence in wrong {
             tell(format!("{} without any crash: {sentence}", title(story, setting)));

@@ -2,17 +2,18 @@
 //! The real cores run here, in one thread, on virtual time: the same seed gives the same run, bit for bit.
 //!
 //! * [`job`], [`fleet`]: what stories are made of.
-//! * [`site`]: one cluster; [`replica`]: one controller process; [`link`]: what lies between them.
+//! * [`site`]: one cluster; [`replica`]: one controller process, [`wish`] what it wants; [`link`]: what lies between them.
 //! * [`world`]: all of it, and the queue of events.
 //! * [`chaos`]: what happens to replicas.
 //! * [`check`], [`life`]: who judges.
-//! * [`crash_points`], [`simulate`]: the programs.
+//! * [`crash_points`], [`simulate`], [`dangers`]: the programs.
 
 #![expect(clippy::panic, reason = "a broken world ends the run with a sentence: it is a test")]
 
 pub mod chaos;
 pub mod check;
 pub mod crash_points;
+pub mod dangers;
 pub mod fleet;
 pub mod job;
 pub mod life;
@@ -20,4 +21,5 @@ pub mod link;
 pub mod replica;
 pub mod simulate;
 pub mod site;
+pub mod wish;
 pub mod world;

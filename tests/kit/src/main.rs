@@ -1,11 +1,13 @@
-//! `kit sim` and `kit crash-points`: the simulator's programs, with progress for people and a last line for machines.
+//! `kit sim`, `kit crash-points` and `kit mutants`: the simulator's programs, with progress for people and a last line for machines.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
+use kit::dangers::{self, DANGERS, Danger};
 use kit::{crash_points, simulate};
 
 #[global_allocator]
@@ -62,6 +64,16 @@ enum Command {
         #[arg(long)]
         trace: Option<String>,
     },
+    /// Replicas that break one rule of the protocol each: a directed story must notice, and find nothing where the rule is
+    /// kept.
+    Mutants {
+        /// Only this one.
+        #[arg(long)]
+        only: Option<String>,
+        /// Print every write whose target contains this: of the mutant's stories, then of the one with the rule kept.
+        #[arg(long)]
+        trace: Option<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -76,6 +88,7 @@ fn main() -> ExitCode {
         Command::Sim { seeds, seed_base, jobs, replicas, trace } => {
             sim(seeds, seed_base, simulate::Plan { jobs, replicas, trace: trace.as_deref() })
         }
+        Command::Mutants { only, trace } => mutants(only.as_deref(), trace.as_deref()),
     }
 }
 
@@ -167,4 +180,37 @@ fn sim(seeds: u64, base: u64, plan: simulate::Plan<'_>) -> ExitCode {
     let violations = sum(|o| o.violations.len() as u64);
     println!("sim: {} seeds, {steps} steps, {violations} violations", all.len());
     ExitCode::from(u8::from(violations > 0 || all.len() as u64 != seeds))
+}
+
+#[expect(clippy::print_stdout, reason = "a program for people")]
+fn mutants(only: Option<&str>, trace: Option<&str>) -> ExitCode {
+    let began = Instant::now();
+    let asked: Vec<Danger> = DANGERS.into_iter().filter(|d| only.is_none_or(|name| name == d.name())).collect();
+    if asked.is_empty() {
+        println!("no such mutant; there are {}", DANGERS.map(Danger::name).join(", "));
+        return ExitCode::from(2);
+    }
+    let next = AtomicU64::new(0);
+    let verdicts = Mutex::new(BTreeMap::new());
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(danger) = asked.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+                    let verdict = dangers::judge(*danger, trace);
+                    verdicts.lock().expect("no thread panics with the lock").insert(*danger, verdict);
+                }
+            });
+        }
+    });
+    let verdicts = verdicts.into_inner().expect("no thread panics with the lock");
+    for verdict in verdicts.values() {
+        let caught = if verdict.caught { "caught" } else { "NOT CAUGHT" };
+        let (name, seed, runs, seen) = (verdict.danger.name(), verdict.seed, verdict.runs, &verdict.seen);
+        println!("{name:<28} {caught:<10} seed {seed:>2}, {runs:>2} runs: {seen}");
+    }
+    println!("{:.1} s", began.elapsed().as_secs_f32());
+    let caught = verdicts.values().filter(|verdict| verdict.caught).count();
+    println!("mutants: {caught} of {} caught", asked.len());
+    ExitCode::from(u8::from(caught < asked.len()))
 }

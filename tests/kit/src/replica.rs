@@ -9,9 +9,14 @@ use rayfleet::api::wire::{Reply, Request};
 use rayfleet::api::{Cluster, Id, Kind, Time};
 use rayfleet::engine::{Effect, Engine, Input, Outcome, Presence, Standing, Ticket, request};
 use rayfleet::plan::{Action, Flags, Question};
+use rayfleet::row::TableChange;
 use rayfleet::shell::heartbeat::requests::{self as leases, Asked};
 use rayfleet::shell::informer::core::{End, Informer, InformerEffect, InformerEvent};
-use shards::{Failure, Identity, Mono, Profile, Shards};
+use shards::{Failure, Identity, Mono, Shards};
+
+use crate::dangers::Danger;
+use crate::dangers::mutant::{Mutant, is_marking};
+use crate::wish::{InName, Outgoing, Setup, Wish};
 
 /// Namespace of the Leases.
 const LEASES: &str = "rayfleet-system";
@@ -19,51 +24,21 @@ const LEASES: &str = "rayfleet-system";
 /// What a call is for, and so what its answer means.
 #[derive(Clone, Debug)]
 enum Purpose {
-    /// Sent in the name of the unit.
-    Write(Ticket, Box<Action>, Arc<str>),
+    Write(Ticket, Box<Action>, InName),
     Fetch(Ticket, Id, Time),
-    Ask(Ticket, Box<Question>, Arc<str>),
+    Ask(Ticket, Box<Question>, InName),
     Informer(Cluster, Kind, u64),
     Lease(shards::Call, Asked, Mono),
     Note,
 }
 
-/// A request that leaves the replica.
-#[derive(Clone, Debug)]
-pub struct Outgoing {
-    /// Comes back with the answer.
-    pub call: u64,
-    /// Where to.
-    pub cluster: Cluster,
-    /// What.
-    pub request: Request,
-    /// The answer is waited for this long.
-    pub time_limit_ms: u64,
-    /// It changes something: a crash point.
-    pub is_write: bool,
-    /// Its reply is a stream.
-    pub is_watch: bool,
-    /// The unit in whose name it is sent.
-    pub unit: Option<Arc<str>>,
-}
-
-/// What the world must do for the replica.
-#[derive(Clone, Debug)]
-pub enum Wish {
-    /// Send this.
-    Send(Outgoing),
-    /// Call [`Replica::wake`] at this time.
-    WakeAt(Time),
-    /// The stream of this call is not wanted any more.
-    Close(u64),
-    /// The world is told that a unit is this process's from now on.
-    Held(String),
-    /// It found that its clock stood still, and has given everything up.
-    StoodStill,
-    /// The process ends: why.
-    Exit(String),
-    /// Everything is given up in order: the process ends.
-    Left,
+impl Purpose {
+    fn name(&self) -> Option<&InName> {
+        match self {
+            Purpose::Write(_, _, name) | Purpose::Ask(_, _, name) => Some(name),
+            _ => None,
+        }
+    }
 }
 
 struct Stream {
@@ -71,25 +46,6 @@ struct Stream {
     serial: u64,
     open: Option<u64>,
     timer: Option<Time>,
-}
-
-/// What a process is started with.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// Its seat.
-    pub seat: String,
-    /// Its own name, which no other process ever has.
-    pub process: String,
-    /// Times of the protocol.
-    pub profile: Profile,
-    /// Seed of jitter.
-    pub seed: u64,
-    /// Predecessors that the host knows to have ended.
-    pub dead: BTreeSet<String>,
-    /// Clusters that it can build a client for.
-    pub members: BTreeSet<Cluster>,
-    /// Q: how long a tombstone keeps a name.
-    pub hold: Duration,
 }
 
 /// One running process.
@@ -113,6 +69,7 @@ pub struct Replica {
     gained: bool,
     /// For how long its clock stood still.
     stood: Duration,
+    mutant: Mutant,
 }
 
 /// Time limit of reads, ms.
@@ -123,10 +80,13 @@ const LEASE_LIMIT_MS: u64 = 2_000;
 impl Replica {
     /// A process that starts at `now`.
     pub fn start(setup: Setup, now: Time) -> (Self, Vec<Wish>) {
-        let Setup { seat, process, profile, seed, dead, members, hold } = setup;
+        let Setup { seat, process, profile, seed, dead, members, hold, dangers } = setup;
         let me = Identity { seat, process, place: "host".to_owned() };
+        let mutant = Mutant::new(dangers);
+        let flags = Flags { tombstone_hold_ms: hold.as_millis() as u64, ..Flags::default() };
         let mut replica = Self {
-            engine: Engine::new(Flags { tombstone_hold_ms: hold.as_millis() as u64, ..Flags::default() }, seed),
+            engine: mutant.engine(flags, seed),
+            mutant,
             shards: Shards::new(me, profile, seed),
             born: now,
             informers: BTreeMap::new(),
@@ -148,7 +108,8 @@ impl Replica {
     }
 
     fn mono(&self, now: Time) -> Mono {
-        Mono((now.since(self.born).saturating_sub(self.stood)).as_millis() as u64)
+        let stood_ms = self.stood.as_millis() as u64 + self.mutant.stood_still_ms;
+        Mono((now.since(self.born).as_millis() as u64).saturating_sub(stood_ms))
     }
 
     /// Its machine stands still for this long, and with it its clock.
@@ -205,19 +166,19 @@ impl Replica {
         let mut wishes = Vec::new();
         let Some(purpose) = self.calls.remove(&call) else { return wishes };
         match purpose {
-            Purpose::Write(ticket, action, unit) => {
+            Purpose::Write(ticket, action, name) => {
                 let outcome = request::outcome(&action, reply);
                 self.feed_engine(Input::Done(ticket, outcome), now, &mut wishes);
-                self.check_quiesced(&unit, now, &mut wishes);
+                self.check_quiesced(&name.unit, now, &mut wishes);
             }
             Purpose::Fetch(ticket, id, begun) => {
                 let result = request::fetched(&id, reply);
                 self.feed_engine(Input::Fetched(ticket, begun, result), now, &mut wishes);
             }
-            Purpose::Ask(ticket, question, unit) => {
+            Purpose::Ask(ticket, question, name) => {
                 let outcome = request::answered(&question, reply);
                 self.feed_engine(Input::Ray(ticket, outcome), now, &mut wishes);
-                self.check_quiesced(&unit, now, &mut wishes);
+                self.check_quiesced(&name.unit, now, &mut wishes);
             }
             Purpose::Informer(cluster, kind, serial) => {
                 let key = (cluster, kind);
@@ -235,10 +196,11 @@ impl Replica {
                 self.feed_informer(&key, event, now, &mut wishes);
             }
             Purpose::Lease(call, asked, sent) => {
-                if reply.is_some() {
+                if reply.is_some() && !self.mutant.counts_from_answers() {
                     let seconds = u64::try_from(now.0 / 1000).unwrap_or_default();
                     self.feed_shards(shards::Input::HubTime { seconds, sent }, now, &mut wishes);
                 }
+                self.mutant.lease_answered(call, reply, now);
                 let reply = reply.ok_or_else(|| Failure::Unknown("no answer".to_owned()));
                 let input = leases::answered(call, asked, reply).input;
                 self.feed_shards(input, now, &mut wishes);
@@ -311,19 +273,17 @@ impl Replica {
             Purpose::Fetch(..) | Purpose::Informer(..) => false,
         };
         let is_watch = request.is_watch();
-        let unit = match &purpose {
-            Purpose::Write(_, _, unit) | Purpose::Ask(_, _, unit) => Some(unit.clone()),
-            Purpose::Fetch(..) | Purpose::Informer(..) | Purpose::Lease(..) | Purpose::Note => None,
-        };
+        let name = purpose.name().cloned();
         self.calls.insert(call, purpose);
-        wishes.push(Wish::Send(Outgoing { call, cluster, request, time_limit_ms, is_write, is_watch, unit }));
+        wishes.push(Wish::Send(Outgoing { call, cluster, request, time_limit_ms, is_write, is_watch, name }));
         call
     }
 
     /// A unit that is given up is free once nothing that was sent in its name is under way.
     fn check_quiesced(&mut self, unit: &Arc<str>, now: Time, wishes: &mut Vec<Wish>) {
-        let under_way = |p: &Purpose| matches!(p, Purpose::Write(_, _, u) | Purpose::Ask(_, _, u) if u == unit);
-        if self.quiescing.contains(unit) && !self.calls.values().any(under_way) {
+        let under_way = |p: &Purpose| p.name().is_some_and(|name| name.unit == *unit);
+        let waits = !self.mutant.has(Danger::ReleaseBeforeQuiesce) && self.calls.values().any(under_way);
+        if self.quiescing.contains(unit) && !waits {
             self.quiescing.remove(unit);
             self.feed_shards(shards::Input::Quiesced(unit.to_string()), now, wishes);
         }
@@ -339,20 +299,25 @@ impl Replica {
     fn carry_out(&mut self, effect: Effect, now: Time, wishes: &mut Vec<Wish>) {
         match effect {
             Effect::Write { ticket, unit, epoch, action, time_limit_ms } => {
-                let Some(left) = self.shards.authority().left_ms(&unit, epoch, self.mono(now)) else {
-                    let why = Outcome::NotSent(format!("authority for {unit} at epoch {epoch} has ended"));
-                    self.feed_engine(Input::Done(ticket, why), now, wishes);
-                    return;
+                let left = self.shards.authority().left_ms(&unit, epoch, self.mono(now));
+                let (left, action) = match self.mutant.sends(&self.engine, left, action, epoch) {
+                    Ok(sending) => sending,
+                    Err(why) => {
+                        let why = why.unwrap_or_else(|| format!("authority for {unit} at epoch {epoch} has ended"));
+                        self.feed_engine(Input::Done(ticket, Outcome::NotSent(why)), now, wishes);
+                        return;
+                    }
                 };
                 let limit = time_limit_ms.min(left).max(1);
                 let cluster = action.cluster();
+                let name = InName { unit, epoch, marks: is_marking(&action) };
                 if let Action::Ask { dashboard, question, .. } = &action {
                     let request = request::ask(dashboard, question);
                     let question = Box::new(question.clone());
-                    self.send(Purpose::Ask(ticket, question, unit), cluster, request, limit, wishes);
+                    self.send(Purpose::Ask(ticket, question, name), cluster, request, limit, wishes);
                 } else {
                     let request = request::write(&action, limit).expect("every other action is a request");
-                    self.send(Purpose::Write(ticket, Box::new(action), unit), cluster, request, limit, wishes);
+                    self.send(Purpose::Write(ticket, Box::new(action), name), cluster, request, limit, wishes);
                 }
             }
             Effect::Fetch(ticket, cluster, id) => {
@@ -362,7 +327,10 @@ impl Replica {
             Effect::Watch(cluster, kinds) => self.watch(&cluster, &kinds, now, wishes),
             Effect::Relist(cluster, kinds) => {
                 for kind in kinds {
-                    self.feed_informer(&(cluster.clone(), kind), InformerEvent::Relist, now, wishes);
+                    match self.mutant.list_from_memory(&self.engine, &cluster, kind, now) {
+                        Some(list) => self.rows(&cluster, kind, list, now, wishes),
+                        None => self.feed_informer(&(cluster.clone(), kind), InformerEvent::Relist, now, wishes),
+                    }
                 }
             }
             Effect::Units(units) => {
@@ -448,11 +416,20 @@ impl Replica {
                     stream.timer = Some(at);
                     wishes.push(Wish::WakeAt(at));
                 }
-                InformerEffect::Change(change) => {
-                    self.feed_engine(Input::Rows(key.0.clone(), key.1, change), now, wishes);
-                }
+                InformerEffect::Change(change) => self.rows(&key.0, key.1, change, now, wishes),
                 InformerEffect::Relisting(_) => {}
             }
+        }
+    }
+
+    fn rows(&mut self, cluster: &Cluster, kind: Kind, mut change: TableChange, now: Time, wishes: &mut Vec<Wish>) {
+        self.mutant.tell(&mut change, || self.shards.authority());
+        self.feed_engine(Input::Rows(cluster.clone(), kind, change), now, wishes);
+    }
+
+    fn lost(&mut self, unit: Arc<str>, now: Time, wishes: &mut Vec<Wish>) {
+        if !self.mutant.has(Danger::NoOwnerCheck) {
+            self.feed_engine(Input::Unit(unit, Standing::Lost), now, wishes);
         }
     }
 
@@ -463,6 +440,7 @@ impl Replica {
             match effect {
                 shards::Effect::Ask(call, ask) => {
                     let asked = Asked::of(&ask);
+                    self.mutant.lease_asked(call, &ask, now);
                     let limit = if asked == Asked::Write { LEASE_LIMIT_MS } else { READ_LIMIT_MS };
                     let request = leases::request(LEASES, &ask, limit, now);
                     self.send(Purpose::Lease(call, asked, mono), Cluster::Hub, request, limit, wishes);
@@ -481,14 +459,16 @@ impl Replica {
                 }
                 shards::Effect::Held(unit, epoch) => {
                     wishes.push(Wish::Held(unit.clone()));
+                    let hub = Cluster::Hub;
+                    if let Some(list) = self.mutant.list_from_memory(&self.engine, &hub, Kind::Placement, now) {
+                        self.rows(&hub, Kind::Placement, list, now, wishes);
+                    }
                     self.feed_engine(Input::Unit(unit.into(), Standing::Held(epoch)), now, wishes);
                 }
-                shards::Effect::Lost(unit) => {
-                    self.feed_engine(Input::Unit(unit.into(), Standing::Lost), now, wishes);
-                }
+                shards::Effect::Lost(unit) => self.lost(unit.into(), now, wishes),
                 shards::Effect::Quiesce(unit) => {
                     let unit: Arc<str> = unit.into();
-                    self.feed_engine(Input::Unit(unit.clone(), Standing::Lost), now, wishes);
+                    self.lost(unit.clone(), now, wishes);
                     self.quiescing.insert(unit.clone());
                     self.check_quiesced(&unit, now, wishes);
                 }
@@ -497,7 +477,8 @@ impl Replica {
                     self.feed_engine(Input::Epochs(epochs), now, wishes);
                 }
                 shards::Effect::WakeAt(at) => {
-                    let at = self.born + self.stood + Duration::from_millis(at.0);
+                    let at = at.0.saturating_add(self.mutant.stood_still_ms);
+                    let at = self.born + self.stood + Duration::from_millis(at);
                     self.shards_wake = Some(at);
                     wishes.push(Wish::WakeAt(at));
                 }

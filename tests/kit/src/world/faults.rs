@@ -10,7 +10,8 @@ use shards::hash::queue_units;
 
 use super::{Event, World, process_name};
 use crate::link::Fate;
-use crate::replica::{Outgoing, Replica};
+use crate::replica::Replica;
+use crate::wish::Outgoing;
 
 /// How the controller dies at one of its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -215,7 +216,8 @@ impl World {
     }
 
     /// A unit is now with a process that did not have it before: counted where that meets an unfinished handshake.
-    pub(super) fn taken_over(&mut self, unit: &str) {
+    pub(super) fn taken_over(&mut self, replica: usize, unit: &str) {
+        self.recorder.overlaps.extend(self.directed.under_way(replica, unit, self.now));
         if self.is_inside_handshake(unit) {
             self.recorder.counts.takeovers_inside_handshake += 1;
         }

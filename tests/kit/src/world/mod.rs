@@ -2,6 +2,7 @@
 //! Same seed and story, same run, bit for bit.
 //! Must not know what the product decides: it carries messages, and loses some.
 
+mod directed;
 mod faults;
 mod points;
 mod streams;
@@ -17,14 +18,18 @@ use rayfleet::shell::informer::core::End;
 use serde_json::{Value, json};
 use shards::Profile;
 
+use self::directed::Directed;
+pub use self::directed::Trap;
 pub use self::faults::{DEATHS, Death};
 use self::streams::Stream;
 
 use crate::check::Recorder;
+use crate::dangers::{Danger, mutant};
 use crate::fleet::{self, MemberPlan};
 use crate::link::{Fate, Link, LinkProfile};
-use crate::replica::{Outgoing, Replica, Setup, Wish};
+use crate::replica::Replica;
 use crate::site::Site;
+use crate::wish::{Outgoing, Setup, Wish};
 
 /// Where the simulated clock begins.
 const BEGIN: Time = Time(1_700_000_000_000);
@@ -101,8 +106,8 @@ pub struct World {
     pub points: Vec<usize>,
     /// Print every write whose target contains this (for a person who follows one seed).
     pub trace: Option<String>,
-    /// Mutant: writes apply to whatever version is there, as if they carried no resourceVersion.
-    pub unconditional: bool,
+    /// Rules that the replicas of this world do not keep.
+    pub dangers: BTreeSet<Danger>,
     sites: BTreeMap<Cluster, Site>,
     processes: Vec<Process>,
     links: BTreeMap<(usize, Cluster), Link>,
@@ -132,6 +137,7 @@ pub struct World {
     wrong_clocks: BTreeSet<usize>,
     /// Links of single replicas that carry nothing at present.
     parted: BTreeSet<(usize, Cluster)>,
+    directed: Directed,
 }
 
 impl World {
@@ -155,7 +161,7 @@ impl World {
             writes: Vec::new(),
             points: Vec::new(),
             trace: None,
-            unconditional: false,
+            dangers: BTreeSet::new(),
             sites,
             processes: Vec::new(),
             links: BTreeMap::new(),
@@ -177,6 +183,7 @@ impl World {
             down: BTreeSet::new(),
             wrong_clocks: BTreeSet::new(),
             parted: BTreeSet::new(),
+            directed: Directed::default(),
         };
         world.touched = world.sites.keys().cloned().collect();
         for (replica, seat) in ('a'..='z').take(replicas).enumerate() {
@@ -223,8 +230,13 @@ impl World {
 
     /// A person applies an object to the hub.
     pub fn submit(&mut self, object: &Value) {
+        self.apply("hub", object);
+    }
+
+    /// A person creates an object.
+    pub fn apply(&mut self, cluster: &str, object: &Value) {
         let now = self.now;
-        self.site_mut("hub").create(object, now);
+        self.site_mut(cluster).create(object, now);
         self.settle();
     }
 
@@ -325,6 +337,7 @@ impl World {
             }
             Event::Arrive { replica, life, out, fate } => self.arrive(replica, life, &out, fate),
             Event::Answer { replica, life, call, reply } => {
+                self.directed.answered(replica, life, call);
                 self.tell(replica, life, |r, now| r.answer(call, reply.as_ref(), now));
             }
             Event::Opened { replica, life, call } => self.tell(replica, life, |r, now| r.opened(call, now)),
@@ -353,6 +366,7 @@ impl World {
             dead: process.dead.clone(),
             members,
             hold: self.hold,
+            dangers: self.dangers.clone(),
         };
         let (replica, wishes) = Replica::start(setup, self.now);
         let life = process.life;
@@ -381,7 +395,7 @@ impl World {
                 Wish::Send(out) => self.send(index, life, out),
                 Wish::WakeAt(at) => self.push(at, Event::Wake { replica: index, life }),
                 Wish::Close(call) => self.close_call(index, life, call),
-                Wish::Held(unit) => self.taken_over(&unit),
+                Wish::Held(unit) => self.taken_over(index, &unit),
                 Wish::StoodStill => {
                     self.wrong_clocks.remove(&index);
                 }
@@ -402,6 +416,7 @@ impl World {
             if let Some(length) = self.freezes.remove(&number) {
                 self.freeze(replica, length);
             }
+            self.spring(replica, number, &out.cluster);
             if let Some((at, death)) = self.death
                 && at == number
             {
@@ -409,6 +424,7 @@ impl World {
                 self.die(replica, life, out, death);
                 return;
             }
+            self.directed.sent(replica, life, &out, self.now);
         }
         match self.processes[replica].frozen_until {
             Some(thaw) => self.push(thaw, Event::Send { replica, life, out }),
@@ -421,7 +437,7 @@ impl World {
         let limit = Duration::from_millis(out.time_limit_ms);
         let down = self.is_down(replica, &out.cluster);
         let fate = self.link(replica, &out.cluster.clone()).fate();
-        let fate = if down { Fate::Lost } else { fate };
+        let fate = if down || self.directed.is_old_stream(replica, &out) { Fate::Lost } else { fate };
         let late = Event::Answer { replica, life, call: out.call, reply: None };
         if !out.is_watch {
             self.push(self.now + limit, late);
@@ -445,6 +461,8 @@ impl World {
         }
         let answer = if let Fate::Refused(_, status) = fate {
             Answer::Reply(refusal(status))
+        } else if let Some(old) = self.directed.old_list(replica, out) {
+            Answer::Reply(old)
         } else {
             if out.is_write && matches!(out.request.method, Method::Put | Method::Patch) {
                 self.meddle(replica, out);
@@ -489,10 +507,13 @@ impl World {
     fn carry_out(&mut self, out: &Outgoing) -> Answer {
         let now = self.now;
         let site = self.sites.get_mut(&out.cluster).expect("requests go to sites of this world");
-        if self.unconditional && out.is_write {
-            return site.handle(&without_version(&out.request, site), now);
-        }
-        site.handle(&out.request, now)
+        let answer = if mutant::is_unconditional(&self.dangers, out) {
+            site.handle(&mutant::without_version(&out.request, site), now)
+        } else {
+            site.handle(&out.request, now)
+        };
+        self.accepted(out, &answer);
+        answer
     }
 
     /// Another writer touches the object right before: the replica's write meets a conflict.
@@ -545,24 +566,6 @@ impl World {
             println!("{since:>8} {method:<6} {} {target} {fate:?} {body}", out.cluster);
         }
     }
-}
-
-/// The request as a controller would send it that knows no preconditions. (Custom resources must name a version in a
-/// PUT: it gets the one that is there.)
-fn without_version(request: &Request, site: &Site) -> Request {
-    let mut request = request.clone();
-    let Ok(mut body) = serde_json::from_slice::<Value>(&request.body) else { return request };
-    if let Some(preconditions) = body["preconditions"].as_object_mut() {
-        preconditions.remove("resourceVersion");
-    }
-    if body["metadata"]["resourceVersion"].is_string() {
-        let path = request.target.split('?').next().unwrap_or_default().trim_end_matches("/status");
-        if let Some(there) = site.get(path) {
-            body["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
-        }
-    }
-    request.body = body.to_string().into_bytes().into();
-    request
 }
 
 fn cluster_of(name: &str) -> Cluster {

@@ -7,7 +7,7 @@ use rayfleet::api::wire::Method;
 use serde_json::Value;
 
 use super::{Event, World};
-use crate::replica::Outgoing;
+use crate::wish::Outgoing;
 
 /// Where nobody goes on with what a dead replica did, its last write arrives this late: longer than a take-over, shorter
 /// than Q.
@@ -50,8 +50,10 @@ impl World {
         if (*author, *its_life) == (replica, life) {
             return false;
         }
-        let tells = |out: &Outgoing| out.unit.is_some() && !OF_ALL.iter().any(|path| out.request.target.contains(path));
-        let goes_on = if tells(late) { tells(out) && late.unit == out.unit } else { object_of(out) == object_of(late) };
+        let unit = |out: &Outgoing| out.name.as_ref().map(|name| name.unit.clone());
+        let tells = |out: &Outgoing| out.name.is_some() && !OF_ALL.iter().any(|path| out.request.target.contains(path));
+        let goes_on =
+            if tells(late) { tells(out) && unit(late) == unit(out) } else { object_of(out) == object_of(late) };
         goes_on || self.processes.len() == 1
     }
 }
