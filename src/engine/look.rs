@@ -10,6 +10,7 @@ use super::owner::{self, Owner, Which};
 use super::units::Holding;
 use super::{Effect, Engine, Memo};
 use crate::api::{Cluster, Id, Key, Kind, Time};
+use crate::plan::place::Board;
 use crate::plan::{Action, Asked, Me, Member, Note, Plan, Seen, Why};
 
 /// Time that one request may take.
@@ -47,6 +48,7 @@ impl Engine {
             return;
         }
         self.remember_ask(key, &owner);
+        self.refresh_board(&owner);
         let plan = self.plan(key, &owner, &holding, now);
         self.journal.say(key, plan.why.clone(), now);
         self.carry_out(key, &owner, &holding, plan, now, out);
@@ -123,6 +125,14 @@ impl Engine {
         }
     }
 
+    /// Works out what all waiting objects have in common, unless it is known for this state of the hub.
+    fn refresh_board(&mut self, owner: &Owner) {
+        let hub = &self.world.hub;
+        if owner.which == Which::Place && !self.board.as_ref().is_some_and(|board| board.holds_for(hub)) {
+            self.board = Some(Board::read(hub, &self.world.capacity_received));
+        }
+    }
+
     fn plan(&self, key: &Key, owner: &Owner, holding: &Holding, now: Time) -> Plan {
         let memo = owner.root.as_ref().and_then(|root| self.memos.get(&root.key));
         let me = Me {
@@ -148,6 +158,7 @@ impl Engine {
             capacity_received: &self.world.capacity_received,
             epochs: &self.epochs,
             asks: &self.asks,
+            board: self.board.as_ref(),
             me: &me,
             flags: &self.flags,
         };

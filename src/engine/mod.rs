@@ -39,6 +39,7 @@ use self::tables::World;
 use self::units::Units;
 use crate::api::fleet::MemberClusterSpec;
 use crate::api::{Cluster, Id, Key, Kind, MemberName, Time, Version};
+use crate::plan::place::Board;
 use crate::plan::{Action, Asked, Dashboard, Fetched, Flags, JobAnswer, Note, Plan, RayTable, Seen, SubmitOutcome};
 use crate::row::{TableChange, Tables};
 
@@ -208,6 +209,8 @@ pub struct Engine {
     fetched: BTreeMap<(Cluster, Id), Fetched>,
     /// What root objects ask for, by the row that was looked at last.
     asks: BTreeMap<Id, Asked>,
+    /// What all waiting objects have in common, of the state of the hub that was looked at last.
+    board: Option<Board>,
     rays: RayTable,
     /// When each job was last asked about.
     asked: BTreeMap<(MemberName, Dashboard, Arc<str>), Time>,
@@ -270,6 +273,7 @@ impl Engine {
             relists: BTreeMap::new(),
             fetched: BTreeMap::new(),
             asks: BTreeMap::new(),
+            board: None,
             rays: RayTable::default(),
             asked: BTreeMap::new(),
             epochs: BTreeMap::new(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::place::Received;
+use super::place::{Board, Received};
 use super::{Asked, Dashboard};
 use crate::api::{Cluster, Id, MemberName, Time, Version};
 use crate::row::Tables;
@@ -32,6 +32,8 @@ pub struct Seen<'a> {
     pub epochs: &'a BTreeMap<Arc<str>, u64>,
     /// What root objects of the hub ask for, as far as it was worked out before: only speed depends on it.
     pub asks: &'a BTreeMap<Id, Asked>,
+    /// What all waiting objects have in common, as far as it was worked out before: only speed depends on it.
+    pub board: Option<&'a Board>,
     /// Our standing.
     pub me: &'a Me,
     /// Settings.

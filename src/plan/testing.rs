@@ -179,6 +179,7 @@ impl World {
             rays: &self.rays,
             fetched: &self.fetched,
             capacity_received: &self.received,
+            board: None,
             epochs: &self.epochs,
             asks: &BTreeMap::new(),
             me: &me,

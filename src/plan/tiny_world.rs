@@ -113,6 +113,7 @@ impl World {
             rays: &self.rays,
             fetched,
             capacity_received: &BTreeMap::new(),
+            board: None,
             epochs: &BTreeMap::new(),
             asks: &BTreeMap::new(),
             me: &me,

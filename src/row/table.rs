@@ -132,6 +132,8 @@ pub struct Table {
     pub quarantined: BTreeMap<Place, Quarantined>,
     /// Highest version that the stream has reached.
     pub version: Version,
+    /// How often rows of it came, went or changed: what was made of rows holds while this stays.
+    pub changes: u64,
     /// When the list behind the present rows was begun; `None` before the first.
     pub listed: Option<Time>,
     /// The server does not serve the kind, found by a list begun then.
@@ -319,6 +321,9 @@ impl Tables {
                 self.tables.entry(kind).or_default().unserved = Some(begun);
             }
             TableChange::Silent { .. } => {}
+        }
+        if !touched.is_empty() {
+            self.tables.entry(kind).or_default().changes += 1;
         }
         for (before, after) in &touched {
             let stays = |row: &&Row| after.as_ref().is_some_and(|after| after.uid == row.uid);

@@ -200,6 +200,37 @@ fn a_pass_that_changes_nothing_does_not_scan_the_tables() {
 }
 
 #[test]
+fn what_waiting_objects_have_in_common_is_worked_out_once_per_state_of_the_hub() {
+    const MANY: u64 = 300;
+    let waits = |n: u64| {
+        let name = format!("job-{n:03}");
+        let root = row(Kind::RayJob, json!({"metadata": {"name": name, "uid": format!("u-{n}")}}), 10 + n);
+        let spec = json!({
+            "root": {"kind": "RayJob", "name": name, "uid": format!("u-{n}"), "rootId": format!("u-{n}")},
+            "queue": "ml", "stage": "Waiting",
+        });
+        let placement = json!({"metadata": {"name": format!("rayjob-{name}")}, "spec": spec, "status": {"gang": {}}});
+        [root, row(Kind::Placement, placement, 1_000 + n)]
+    };
+    let mut story = Story::ready_with((0..MANY).flat_map(waits).collect(), vec![]);
+    story.looks();
+    story.plan(Which::Place, |seen, _| {
+        let board = seen.board.expect("every look at a waiting object has one");
+        assert!(board.holds_for(seen.hub));
+        Plan::default()
+    });
+    let before = crate::row::rows_given_out();
+    // Every one of them is looked at after this.
+    story.see(&Cluster::Hub, row(Kind::MemberCluster, json!({"metadata": {"name": "us"}}), 5_000));
+    for _ in 0..20 {
+        story.later(100);
+    }
+    assert_eq!(story.looks().iter().filter(|(which, _)| *which == Which::Place).count() as u64, MANY);
+    let given_out = crate::row::rows_given_out() - before;
+    assert!(given_out < 30 * MANY, "{given_out} rows for {MANY} looks: some are gone through by each");
+}
+
+#[test]
 fn what_a_root_object_asks_for_is_worked_out_once_per_specification() {
     let job = |generation: u64, message: &str, version: u64| {
         let mut job = crate::plan::testing::ray_job("train", "ml", "2");

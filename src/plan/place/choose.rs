@@ -3,15 +3,15 @@
 
 use std::cmp::Reverse;
 
-use super::members::{Members, Subject, View, handshake};
-use super::priority;
+use super::board::{Board, rank};
+use super::members::{Members, Subject, View};
 use super::verdict::Finding;
-use crate::api::fleet::{MemberVerdict, Placement, Stage};
-use crate::api::{Id, Kind, RootId, Time};
+use crate::api::fleet::{MemberVerdict, Placement};
+use crate::api::{Id, RootId};
 use crate::plan::decision;
 use crate::plan::gang::Gang;
 use crate::plan::root::{Root, policy, root_id_of};
-use crate::row::{Row, Tables};
+use crate::row::Row;
 
 /// How long a handshake on a preferred member is waited for before another member is taken.
 const PATIENCE_MS: u128 = 5_000;
@@ -33,15 +33,18 @@ pub(super) struct Choice {
 }
 
 /// Judges all members for the root object of this `Placement` (as it is to be written), and takes one if it is its turn.
-pub(super) fn choose(view: View, row: &Row, placement: &Placement, gang: &Gang) -> Choice {
+pub(super) fn choose(view: View, board: &Board, row: &Row, placement: &Placement, gang: &Gang) -> Choice {
     let spec = &placement.spec;
     let subject = Subject { root_id: &spec.root.root_id, queue: &spec.queue, gang, so_far: Some((spec, row.version)) };
-    let members = Members::read(view, &spec.root.root_id);
+    let members = Members::of(view, board);
     let mut findings: Vec<(String, Finding)> =
         members.names().map(|m| (m.to_string(), members.judge(m, &subject))).collect();
-    let (earlier, later) = others(view.hub, row, placement);
+    let root = root_id_of(row).and_then(|id| view.hub.get(&id));
+    let place = root.map(|root| board.others(&spec.queue, &row.id, &rank(view.hub, root, placement)));
+    let (earlier, later) = place.map_or((None, 0), |(earlier, later)| (Some(earlier), later));
+    let earlier = earlier.into_iter().flatten();
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let position = count(earlier.len()).saturating_add(1);
+    let position = count(earlier.clone().count()).saturating_add(1);
     let waiting = position.saturating_add(count(later));
     let preference = policy(view.hub, &row.id.namespace).preference;
     let verdicts = findings.iter().map(|(member, finding)| finding.clone().of(member)).collect();
@@ -50,7 +53,7 @@ pub(super) fn choose(view: View, row: &Row, placement: &Placement, gang: &Gang) 
     // One after the other: a member whose turn it is not is left out, and the next best is asked.
     while let Some(index) = best(&findings, &preference, &spec.root.root_id) {
         let member = findings[index].0.clone();
-        if let Some((other, busy)) = handshake(view.hub, &member, &spec.queue, &spec.root.root_id) {
+        if let Some((other, busy)) = board.handshake(view.hub, &member, &spec.queue, &spec.root.root_id) {
             choice.turn = true;
             reason.get_or_insert(format!("its turn: {} is being admitted on {member}", title(&busy.spec.root)));
             let young = view.now.since(decision::stage_since(other, busy)).as_millis() < PATIENCE_MS;
@@ -60,7 +63,7 @@ pub(super) fn choose(view: View, row: &Row, placement: &Placement, gang: &Gang) 
         } else if !members.is_settled(&member, &subject) {
             choice.turn = true;
             reason.get_or_insert(format!("{member} to say that it holds nothing of it any more"));
-        } else if let Some(ahead) = ahead_on(view, &members, &earlier, &member) {
+        } else if let Some(ahead) = ahead_on(view, &members, earlier.clone(), &member) {
             choice.turn = true;
             reason.get_or_insert(format!("its turn: {ahead} comes before it and fits {member} too"));
         } else {
@@ -118,60 +121,24 @@ fn title(root: &crate::api::fleet::RootRef) -> String {
     format!("{}/{}", root.kind.to_lowercase(), root.name)
 }
 
-/// An object of the queue that comes earlier and could go.
-struct Earlier<'a> {
-    row: &'a Row,
-    placement: &'a Placement,
-}
-
-/// Order within a queue: priority, then age, then name.
-type Rank = (Reverse<i32>, Time, Id);
-
-fn rank(hub: &Tables, root: &Row, placement: &Placement) -> Rank {
-    let class = placement.status.gang.as_ref().map_or("", |g| &g.priority_class);
-    (Reverse(priority(hub, class)), root.created, root.id.clone())
-}
-
-/// Those that come earlier, in order, and how many come later.
-fn others<'a>(hub: &'a Tables, row: &Row, placement: &Placement) -> (Vec<Earlier<'a>>, usize) {
-    let Some(own) = root_id_of(row).and_then(|id| hub.get(&id)) else { return (Vec::new(), 0) };
-    let own = rank(hub, own, placement);
-    let mut later = 0;
-    let mut found: Vec<(Rank, Earlier<'a>)> = hub
-        .rows(Kind::Placement)
-        .filter(|other| other.id != row.id && other.deleting.is_none())
-        .filter_map(|other| Some((other, decision::of(other)?)))
-        .filter(|(_, p)| {
-            p.spec.stage == Stage::Waiting && p.spec.queue == placement.spec.queue && p.status.gang.is_some()
-        })
-        .filter_map(|(other, p)| {
-            let root = hub.get(&root_id_of(other)?)?;
-            let there = root.deleting.is_none() && *root.uid.0 == *p.spec.root.uid;
-            let order = rank(hub, root, p);
-            let earlier = there && order < own;
-            later += usize::from(there && !earlier);
-            earlier.then_some((order, Earlier { row: other, placement: p }))
-        })
-        .collect();
-    found.sort_by(|a, b| a.0.cmp(&b.0));
-    (found.into_iter().map(|(_, e)| e).collect(), later)
-}
-
 /// The first of the earlier ones that fits this member: it goes before us.
-fn ahead_on(view: View, members: &Members, earlier: &[Earlier], member: &str) -> Option<String> {
-    earlier.iter().find_map(|e| {
-        let spec = &e.placement.spec;
-        let gang = Gang::parse(e.placement.status.gang.as_ref()?).ok()?;
-        let subject = Subject {
-            root_id: &spec.root.root_id,
-            queue: &spec.queue,
-            gang: &gang,
-            so_far: Some((spec, e.row.version)),
-        };
+fn ahead_on<'a>(
+    view: View,
+    members: &Members,
+    mut earlier: impl Iterator<Item = &'a Id>,
+    member: &str,
+) -> Option<String> {
+    earlier.find_map(|id| {
+        let row = view.hub.get(id)?;
+        let placement = decision::of(row)?;
+        let spec = &placement.spec;
+        let gang = Gang::parse(placement.status.gang.as_ref()?).ok()?;
+        let subject =
+            Subject { root_id: &spec.root.root_id, queue: &spec.queue, gang: &gang, so_far: Some((spec, row.version)) };
         if !members.judge(member, &subject).fits() {
             return None;
         }
-        let root = Root::read(view.hub.get(&root_id_of(e.row)?)?)?;
+        let root = Root::read(view.hub.get(&root_id_of(row)?)?)?;
         let goes = !root.suspended() && !matches!(root.state(), "Complete" | "Failed" | "ValidationFailed");
         goes.then(|| title(&spec.root))
     })

@@ -1,12 +1,14 @@
 //! Verdicts for all members from what stands on the hub: pictures, gangs in flight, back-offs.
 //! Knows `MemberCluster`, `MemberCapacity` and `Placement`. Must not know what is done about a verdict.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::board::Board;
 use super::picture::{Picture, Received};
 use super::verdict::{Finding, judge};
-use crate::api::fleet::{MemberCapacity, Placement, PlacementSpec, Stage};
+use crate::api::fleet::{MemberCapacity, MemberCluster, Placement, PlacementSpec, Stage};
 use crate::api::{Kind, Time, Version, member_unit};
 use crate::plan::gang::Gang;
 use crate::plan::registration::{cordoned, is_held};
@@ -40,31 +42,55 @@ pub struct Subject<'a> {
     pub so_far: Option<(&'a PlacementSpec, Version)>,
 }
 
-/// Pictures of all members with gangs in flight counted, or why there is none; for one root object.
+/// What stands for and against a member, whoever asks. Whether it is fresh depends on the time.
+#[derive(Clone, Debug)]
+pub(super) struct Standing {
+    /// What keeps everything away before it matters how fresh its picture is.
+    first: Option<Finding>,
+    /// When its picture came.
+    received: Option<Time>,
+    /// The picture with gangs in flight counted, or what keeps everything away.
+    picture: Result<Arc<Picture>, Finding>,
+}
+
+/// Pictures of all members with gangs in flight counted, or why there is none.
 pub struct Members<'a> {
     view: View<'a>,
-    pictures: BTreeMap<Arc<str>, Result<Arc<Picture>, Finding>>,
+    standings: Cow<'a, BTreeMap<Arc<str>, Standing>>,
 }
 
 impl<'a> Members<'a> {
     /// Reads all members. Gangs of `except` (a root id) are not counted.
     pub fn read(view: View<'a>, except: &str) -> Self {
-        let pictures =
-            view.hub.rows(Kind::MemberCluster).map(|row| (row.id.name.clone(), picture(&view, row, except))).collect();
-        Self { view, pictures }
+        Self { view, standings: Cow::Owned(standings(view.hub, view.received, except)) }
+    }
+
+    /// As a board has them.
+    pub(super) fn of(view: View<'a>, board: &'a Board) -> Self {
+        Self { view, standings: Cow::Borrowed(&board.standings) }
     }
 
     /// Names of all members.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.pictures.keys()
+        self.standings.keys()
     }
 
     /// The verdict for one member.
     pub fn judge(&self, member: &str, subject: &Subject) -> Finding {
-        match self.pictures.get(member) {
-            None => Finding::no("NotRegistered", format!("there is no MemberCluster {member}")),
-            Some(Err(finding)) => finding.clone(),
-            Some(Ok(picture)) => {
+        let Some(standing) = self.standings.get(member) else {
+            return Finding::no("NotRegistered", format!("there is no MemberCluster {member}"));
+        };
+        if let Some(finding) = &standing.first {
+            return finding.clone();
+        }
+        let age = standing.received.map(|received| self.view.now.since(received));
+        if age.is_none_or(|age| age.as_millis() > u128::from(self.view.flags.capacity_stale_ms)) {
+            let words = age.map_or("never received".to_owned(), |age| format!("{} s old", age.as_secs()));
+            return Finding::no("StaleView", format!("what is known of it is {words}"));
+        }
+        match &standing.picture {
+            Err(finding) => finding.clone(),
+            Ok(picture) => {
                 let finding = judge(picture, subject.queue, subject.gang);
                 if finding.fits() { self.held_back(member, subject).unwrap_or(finding) } else { finding }
             }
@@ -112,11 +138,28 @@ pub(super) fn capacity_of<'a>(hub: &'a Tables, member: &str) -> Option<&'a Membe
     }
 }
 
-#[expect(
-    clippy::result_large_err,
-    reason = "a finding is the answer as often as a picture; it is moved once per member"
-)]
-fn picture(view: &View, cluster: &Row, except: &str) -> Result<Arc<Picture>, Finding> {
+/// What stands for and against each member. Gangs of `except` (a root id) are not counted.
+pub(super) fn standings(
+    hub: &Tables,
+    received: &BTreeMap<Arc<str>, Received>,
+    except: &str,
+) -> BTreeMap<Arc<str>, Standing> {
+    let each = hub.rows(Kind::MemberCluster);
+    each.map(|row| (row.id.name.clone(), standing(hub, received.get(&row.id.name), row, except))).collect()
+}
+
+fn standing(hub: &Tables, received: Option<&Received>, cluster: &Row, except: &str) -> Standing {
+    let known = unknown(hub, cluster);
+    let picture = match &known {
+        Err(finding) => Err(finding.clone()),
+        Ok((registered, capacity)) => picture(hub, received, cluster, registered, capacity, except),
+    };
+    Standing { first: known.err(), received: received.map(|received| received.at), picture }
+}
+
+/// What is registered and known of a member, or why that does not matter.
+#[expect(clippy::result_large_err, reason = "a finding is the answer as often; it is moved once per member")]
+fn unknown<'a>(hub: &'a Tables, cluster: &'a Row) -> Result<(&'a MemberCluster, &'a MemberCapacity), Finding> {
     let member = &*cluster.id.name;
     let Facts::MemberCluster(registered) = &cluster.facts else {
         return Err(Finding::no("NotReady", "its MemberCluster cannot be read"));
@@ -125,7 +168,7 @@ fn picture(view: &View, cluster: &Row, except: &str) -> Result<Arc<Picture>, Fin
     if let Some(c) = condition("CredentialsValid").or_else(|| condition("Reachable")) {
         return Err(Finding::no("Unreachable", c.message.clone()));
     }
-    let Some(capacity) = capacity_of(view.hub, member) else {
+    let Some(capacity) = capacity_of(hub, member) else {
         if let Some(c) = condition("Ready") {
             return Err(Finding::no("NotReady", c.message.clone()));
         }
@@ -134,13 +177,19 @@ fn picture(view: &View, cluster: &Row, except: &str) -> Result<Arc<Picture>, Fin
     if !capacity.spec.reachable {
         return Err(Finding::no("Unreachable", capacity.spec.unreachable_reason.clone()));
     }
-    let received = view.received.get(member);
-    let age = received.map(|received| view.now.since(received.at));
-    let stale = age.is_none_or(|age| age.as_millis() > u128::from(view.flags.capacity_stale_ms));
-    if stale {
-        let words = age.map_or("never received".to_owned(), |age| format!("{} s old", age.as_secs()));
-        return Err(Finding::no("StaleView", format!("what is known of it is {words}")));
-    }
+    Ok((registered, capacity))
+}
+
+#[expect(clippy::result_large_err, reason = "a finding is the answer as often; it is moved once per member")]
+fn picture(
+    hub: &Tables,
+    received: Option<&Received>,
+    cluster: &Row,
+    registered: &MemberCluster,
+    capacity: &MemberCapacity,
+    except: &str,
+) -> Result<Arc<Picture>, Finding> {
+    let member = &*cluster.id.name;
     if cluster.deleting.is_some() {
         return Err(Finding::no("Cordoned", "it is being removed from the fleet"));
     }
@@ -153,7 +202,7 @@ fn picture(view: &View, cluster: &Row, except: &str) -> Result<Arc<Picture>, Fin
     let read =
         received.map_or_else(|| Picture::parse(&capacity.spec).map(Arc::new), |received| received.picture.clone());
     let mut picture = read.map_err(|why| Finding::no("NotReady", format!("its picture cannot be read: {why}")))?;
-    for (placement, gang) in in_flight(view.hub, member, capacity.spec.counts_up_to, except) {
+    for (placement, gang) in in_flight(hub, member, capacity.spec.counts_up_to, except) {
         Arc::make_mut(&mut picture).assume(&placement.spec.queue, &gang);
     }
     Ok(picture)
@@ -168,21 +217,6 @@ fn in_flight<'a>(hub: &'a Tables, member: &str, counts_up_to: u64, except: &str)
         .filter(|p| matches!(p.spec.stage, Stage::Reserving | Stage::Admitted | Stage::Running))
         .filter_map(|p| Some((p, Gang::parse(p.status.gang.as_ref()?).ok()?)))
         .collect()
-}
-
-/// The root object of this queue whose handshake on the member is under way: one at a time.
-pub(super) fn handshake<'a>(
-    hub: &'a Tables,
-    member: &str,
-    queue: &str,
-    except: &str,
-) -> Option<(&'a Row, &'a Placement)> {
-    hub.rows(Kind::Placement).filter_map(|row| Some((row, decision::of(row)?))).find(|(_, p)| {
-        p.spec.stage == Stage::Reserving
-            && p.spec.queue == queue
-            && p.spec.member.as_deref() == Some(member)
-            && p.spec.root.root_id != except
-    })
 }
 
 /// Whether any member other than `not` has the verdict `Fits` now.

@@ -1,6 +1,7 @@
 //! Which member a root object goes to, and when: its way from the first sight to `Reserving`, and its end on the hub.
 //! Reads the hub only. Must not know members' objects, or how a reservation is carried out.
 
+mod board;
 mod choose;
 mod members;
 mod pack;
@@ -11,6 +12,7 @@ mod shares;
 mod tests;
 mod verdict;
 
+pub use board::Board;
 pub use members::{Members, Subject, View, fits_elsewhere};
 pub use picture::{Picture, Received};
 pub use verdict::{FITS, Finding, judge};
@@ -175,7 +177,14 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
         "suspended by its user".clone_into(&mut next.status.message);
         None
     } else {
-        let choice = choose::choose(view, placement, &next, gang);
+        let read;
+        let board = if let Some(board) = seen.board.filter(|board| board.holds_for(seen.hub)) {
+            board
+        } else {
+            read = Board::read(seen.hub, seen.capacity_received);
+            &read
+        };
+        let choice = choose::choose(view, board, placement, &next, gang);
         if choice.position > FRONT {
             pace = (QUEUE_PACE * choice.waiting).min(PACE_MAX);
         }
