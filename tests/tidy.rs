@@ -172,9 +172,28 @@ fn stands_in(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| !starts_in_word || !line[..at].ends_with(is_part))
 }
 
-/// Lines before the file's unit tests: tests may do what the core may not.
+/// Lines that are not for tests only: tests may do what the core may not. An item behind `#[cfg(test)]` at the left margin
+/// ends where it began, or with the next closing bracket at the left margin (rustfmt).
 fn product_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.lines().enumerate().map(|(i, line)| (i + 1, line)).take_while(|(_, line)| !line.starts_with("#[cfg(test)]"))
+    enum At {
+        Product,
+        Attributes,
+        TestItem,
+    }
+    let mut at = At::Product;
+    let numbered = text.lines().enumerate().map(|(i, line)| (i + 1, line));
+    numbered.filter(move |(_, line)| {
+        let ends = line.ends_with(';') || line.ends_with('}');
+        at = match at {
+            At::Product if line.starts_with("#[cfg(test)]") => At::Attributes,
+            At::Product => return true,
+            At::Attributes if line.starts_with("#[") || line.starts_with("//") => At::Attributes,
+            At::Attributes if ends => At::Product,
+            At::TestItem if line.starts_with(['}', ']', ')']) => At::Product,
+            At::Attributes | At::TestItem => At::TestItem,
+        };
+        false
+    })
 }
 
 /// Every breach of `rules` in one file.
@@ -235,6 +254,24 @@ fn an_await_in_a_plan_or_the_engine_is_found() {
         assert_eq!(breaches(place, text), vec![format!("{place}:3: `.await`: the core does not wait")]);
     }
     assert!(breaches("src/shell/run.rs", "//! x\nasync fn f() { g().await }\n").is_empty());
+}
+
+#[test]
+fn a_breach_is_found_also_behind_what_is_for_tests_only() {
+    let wait = "fn f() {\n    g().await;\n}\n";
+    for tests in [
+        "#[cfg(test)]\nmod tests;\n",
+        "#[cfg(test)]\n#[path = \"x.rs\"]\nmod tests;\n",
+        "#[cfg(test)]\nmod tests {\n    fn f() { g().await }\n\n    fn h() {\n        g().await;\n    }\n}\n",
+        "#[cfg(test)]\nthread_local! {\n    static X: Cell<u64> = f().await;\n}\n",
+        "#[cfg(test)]\npub(crate) fn f() -> u64 {\n    g().await\n}\n",
+        "#[cfg(test)]\npub(crate) use x::f;\n",
+    ] {
+        let text = format!("{tests}{wait}{tests}");
+        let line = tests.lines().count() + 2;
+        let found = format!("src/engine/mod.rs:{line}: `.await`: the core does not wait");
+        assert_eq!(breaches("src/engine/mod.rs", &text), [found], "{text}");
+    }
 }
 
 #[test]

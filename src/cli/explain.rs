@@ -199,7 +199,7 @@ impl Explanation {
     fn headline(&self, now: Time) -> String {
         let name = self.object.split_once('/').map_or(self.object.as_str(), |(_, name)| name);
         let member = &self.member;
-        let since = Time::parse(&self.since).map_or_else(String::new, |at| format!(" since {}", output::age(at, now)));
+        let since = Time::parse(&self.since).map_or_else(String::new, |at| format!(" for {}", output::age(at, now)));
         let Some(stage) = self.stage else {
             return format!("{name} has no placement: {}", self.message);
         };
@@ -292,7 +292,7 @@ mod tests {
         let text = of(&id(), &json!({}), Some(&placement)).text(Time(240_000));
         assert_eq!(
             text,
-            "train waits on the hub since 4m, queue ml (priority high, number 2 in it)\n\
+            "train waits on the hub for 4m, queue ml (priority high, number 2 in it)\n\
              needs cpu 48 at once: 1 × headgroup (cpu 48)\n\
              \n\
              MEMBER  VERDICT      NEED    HAVE      BOUND\n\

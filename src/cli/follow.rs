@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use super::End;
 use super::access::{Hub, Refusal};
+use super::explain::placement_of;
 use super::output;
 use super::submit::named;
+use crate::api::Id;
 use crate::api::fleet::{Placement, Stage};
-use crate::api::{Id, Kind};
-use crate::plan::placement_name;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A hub that does not answer for this long ends the following.
@@ -71,7 +71,7 @@ pub(crate) async fn until_ended(hub: &Hub, jobs: &[Id], timeout: Option<Duration
         }
         if timeout.is_some_and(|limit| begun.elapsed() >= limit) {
             for job in open.iter_mut().filter(|j| j.end.is_none()) {
-                job.close(End::TimedOut, "--timeout passed; it goes on", begun.elapsed(), &screen)?;
+                job.close(End::TimedOut, "has not ended (--timeout); it goes on", begun.elapsed(), &screen)?;
             }
             break;
         }
@@ -83,9 +83,7 @@ pub(crate) async fn until_ended(hub: &Hub, jobs: &[Id], timeout: Option<Duration
 
 async fn look(hub: &Hub, id: &Id) -> Result<(Option<Value>, Option<Placement>)> {
     let root = hub.get(id).await?;
-    let placement = Id::new(Kind::Placement, id.namespace.clone(), placement_name(id.kind.name(), &id.name));
-    let placement = hub.get(&placement).await?.and_then(|p| serde_json::from_value(p).ok());
-    Ok((root, placement))
+    Ok((root, placement_of(hub, id).await?))
 }
 
 /// Where lines and spinners go.
@@ -195,7 +193,9 @@ impl Followed {
         self.end = Some(end);
         self.told.seconds = passed.as_secs();
         self.bar.finish_and_clear();
-        screen.line(&format!("{} {words}, after {}", named(&self.id), output::span(passed.as_secs())))
+        // A log's last lines may be in it: the time belongs to the first.
+        let (first, rest) = words.split_at(words.find('\n').unwrap_or(words.len()));
+        screen.line(&format!("{} {first}, after {}{rest}", named(&self.id), output::span(passed.as_secs())))
     }
 }
 
@@ -244,6 +244,7 @@ fn ended(told: &JobEnd) -> Option<End> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Kind;
     use serde_json::json;
 
     fn take(status: &Value, stage: Stage) -> Followed {

@@ -47,8 +47,8 @@ pub(crate) fn read(path: &Path) -> Result<String> {
 /// The documents of `text`, which came from `source`, in the order in which they are created. Objects without a namespace
 /// get `namespace`.
 pub(crate) fn documents(text: &str, source: &str, namespace: &str) -> Result<Vec<Document>> {
-    let values: Vec<Value> =
-        serde_saphyr::from_multiple(text).map_err(|e| anyhow::anyhow!("{source} is not YAML: {e}"))?;
+    let values: Vec<Value> = serde_saphyr::from_multiple(text)
+        .map_err(|e| anyhow::anyhow!("{source} is not YAML: {}", e.to_string().trim_start_matches("error: ")))?;
     let mut documents = Vec::new();
     for (index, value) in values.into_iter().enumerate() {
         for (item, value) in unlisted(value).into_iter().enumerate() {

@@ -196,7 +196,10 @@ fn tuned(mut config: Config, proxied: bool) -> Config {
 
 fn named(path: &Path, error: &KubeconfigError) -> KubeconfigRefusal {
     match worded(error) {
-        KubeconfigRefusal::Unusable(why) => KubeconfigRefusal::Unusable(format!("{}: {why}", path.display())),
+        KubeconfigRefusal::Unusable(why) if !matches!(error, KubeconfigError::ReadConfig(..)) => {
+            KubeconfigRefusal::Unusable(format!("{}: {why}", path.display()))
+        }
+        // It names the path already.
         other => other,
     }
 }
