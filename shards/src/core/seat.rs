@@ -83,6 +83,15 @@ impl Shards {
         }
     }
 
+    /// What the record of our seat says of us besides who holds it. Said anew with every renewal: a person may have edited
+    /// it.
+    fn describe(&self, record: &mut Record) {
+        record.duration_seconds = self.profile.dead_ms / 1000;
+        record.annotations.insert(lease::PLACE.to_owned(), self.me.place.clone());
+        record.annotations.insert(lease::ALGORITHM.to_owned(), ALGORITHM.to_string());
+        record.annotations.insert(lease::STATE.to_owned(), self.seat_state().to_owned());
+    }
+
     pub(super) fn join(&mut self, now: Mono, out: &mut Vec<Effect>) {
         if self.calls.any(|p| matches!(p, Purpose::TakeSeat { .. } | Purpose::ReadSeat)) {
             return;
@@ -105,10 +114,7 @@ impl Shards {
         // unit records of its earlier lives would look alive for ever.
         let highest = self.units.highest_incarnation(&self.me.seat);
         record.transitions = record.transitions.max(self.seat.incarnation).max(highest) + 1;
-        record.duration_seconds = self.profile.dead_ms / 1000;
-        record.annotations.insert(lease::PLACE.to_owned(), self.me.place.clone());
-        record.annotations.insert(lease::ALGORITHM.to_owned(), ALGORITHM.to_string());
-        record.annotations.insert(lease::STATE.to_owned(), self.seat_state().to_owned());
+        self.describe(&mut record);
         let ask = if exists { Ask::Put(record) } else { Ask::Create(record) };
         self.ask(Purpose::TakeSeat { sent: now }, ask, out);
     }
@@ -143,7 +149,7 @@ impl Shards {
             return;
         }
         let Some(mut record) = self.seat.record.clone() else { return };
-        record.annotations.insert(lease::STATE.to_owned(), self.seat_state().to_owned());
+        self.describe(&mut record);
         self.seat.next_renew = now + self.seat.jittered(self.profile.renew_ms);
         self.ask(Purpose::Renew { sent: now }, Ask::Put(record), out);
     }

@@ -357,6 +357,21 @@ fn units_of_a_seat_that_a_person_deleted_are_taken_over_only_after_d() {
 }
 
 #[test]
+fn what_a_person_edits_in_a_seat_is_set_right_by_the_next_renewal() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    a.run(&mut store, 0, 4_000);
+    let before = store.records["seat-a"].clone();
+    let edited = Record { annotations: BTreeMap::new(), duration_seconds: 3_600, ..before.clone() };
+    store.write(edited, false).unwrap();
+    a.run(&mut store, 4_250, 10_000);
+    let after = &store.records["seat-a"];
+    assert_eq!((&after.annotations, after.duration_seconds), (&before.annotations, before.duration_seconds));
+    assert_eq!(after.transitions, before.transitions, "it was ours all the time");
+    a.feed(&mut store, Input::Wanted(["m-eu-0".to_owned()].into()), Mono(10_000));
+    assert_eq!(a.held.len(), 65, "it counts as ready");
+}
+
+#[test]
 fn a_process_never_asks_to_be_woken_at_once_while_the_hub_is_silent() {
     let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
     a.run(&mut store, 0, 2_000);
