@@ -21,7 +21,7 @@ impl Shards {
             Purpose::ReadSeat => self.seat_read(found, now, out),
             Purpose::ReadOther(seat) => match found {
                 Some(record) => self.view.take_in(&seat, record, &self.profile, now),
-                None => self.view.forget(&seat),
+                None => self.view.forget(&seat, now),
             },
             Purpose::ReadUnit(unit) => self.unit_read(&unit, found, out),
             _ => {}

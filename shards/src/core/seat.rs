@@ -186,7 +186,7 @@ impl Shards {
 
     pub(super) fn seat_read(&mut self, found: Option<Record>, now: Mono, out: &mut Vec<Effect>) {
         let Some(record) = found else {
-            self.view.forget(&self.me.seat);
+            self.view.forget(&self.me.seat, now);
             self.drop_authority(out);
             return;
         };

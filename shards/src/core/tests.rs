@@ -357,6 +357,24 @@ fn units_of_a_seat_that_a_person_deleted_are_taken_over_only_after_d() {
 }
 
 #[test]
+fn units_of_a_seat_that_was_deleted_while_it_was_fenced_are_taken_over() {
+    let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
+    a.run(&mut store, 0, 2_000);
+    let mut b = Process::new("b", "b/1");
+    b.run(&mut store, 2_000, 16_750);
+    // The stream tells of the deletion only after the fencing write found nothing.
+    b.mute = true;
+    store.delete("seat-a");
+    b.run(&mut store, 17_000, 17_250);
+    b.mute = false;
+    let lists = b.lists;
+    b.run(&mut store, 17_500, 30_000);
+    assert_eq!(b.held.len(), 0, "its holder may trust it yet");
+    b.run(&mut store, 30_250, 40_000);
+    assert_eq!((b.held.len(), b.lists), (64, lists), "the stream alone has to be enough");
+}
+
+#[test]
 fn what_a_person_edits_in_a_seat_is_set_right_by_the_next_renewal() {
     let (mut store, mut a) = (Store::default(), Process::new("a", "a/1"));
     a.run(&mut store, 0, 4_000);

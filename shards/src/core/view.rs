@@ -146,9 +146,10 @@ impl View {
         }
     }
 
-    /// A request of ours found no such seat.
-    pub(super) fn forget(&mut self, seat: &str) {
+    /// A request of ours found no such seat. The stream's word of that may come later, and is none any more.
+    pub(super) fn forget(&mut self, seat: &str, now: Mono) {
         self.seats.remove(seat);
+        self.absent.entry(seat.to_owned()).or_insert(now);
     }
 
     /// The stream says that the seat was deleted.
