@@ -206,8 +206,10 @@ fn from_metadata(kind: Kind, metadata: Metadata, facts: Facts) -> Result<Row, De
     let root_id = metadata.labels.get(names::ROOT_ID).or_else(|| annotations.get(names::ROOT_ID));
     let stamps = annotations.get(names::STAMPS).map_or(Ok(Stamps::new()), |text| {
         // An unreadable stamp must stop us, not let us pass: it may be the one that says that we were superseded.
-        serde_json::from_str(text)
-            .map_err(|_| DecodeError(format!("annotation {} is no map of unit to epoch", names::STAMPS)))
+        // No Lease holds an epoch above `i32::MAX`, so none of ours is.
+        let stamps = serde_json::from_str(text).ok();
+        let ours = stamps.filter(|stamps: &Stamps| stamps.values().all(|epoch| i32::try_from(*epoch).is_ok()));
+        ours.ok_or_else(|| DecodeError(format!("annotation {} is no map of unit to epoch", names::STAMPS)))
     })?;
     Ok(Row {
         root_id: root_id.map(|id| id.as_ref().into()),

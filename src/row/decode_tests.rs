@@ -115,9 +115,11 @@ fn an_object_without_identity_is_refused() {
 #[test]
 fn unreadable_stamps_stop_the_object() {
     let mut object = object(Kind::RayJob);
-    object["metadata"]["annotations"] = json!({"rayfleet.io/stamps": "none"});
-    let error = decode(Kind::RayJob, object.to_string().as_bytes()).unwrap_err().to_string();
-    assert_eq!(error, "annotation rayfleet.io/stamps is no map of unit to epoch");
+    for stamps in ["none", "{\"m-eu-0\":18446744073709551615}", "{\"m-eu-0\":2147483648}"] {
+        object["metadata"]["annotations"] = json!({ "rayfleet.io/stamps": stamps });
+        let error = decode(Kind::RayJob, object.to_string().as_bytes()).unwrap_err().to_string();
+        assert_eq!(error, "annotation rayfleet.io/stamps is no map of unit to epoch", "{stamps}");
+    }
 }
 
 fn requests(spec: Value) -> Vec<(String, String)> {
