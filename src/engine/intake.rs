@@ -37,9 +37,11 @@ impl Engine {
             Input::Ray(ticket, outcome) => self.ray_answered(ticket, outcome, now, out),
             Input::Unit(unit, standing) => self.unit_is(unit, standing, now, out),
             Input::Epochs(epochs) => {
-                let changed = epochs.iter().any(|(unit, e)| unit.starts_with("m-") && self.epochs.get(unit) != Some(e));
+                // Verdicts ask whether anybody has ever held a member's first unit, and no more than that.
+                let is_first = |unit: &Arc<str>| unit.starts_with("m-") && unit.ends_with("-0");
+                let taken_over = epochs.keys().any(|unit| is_first(unit) && !self.epochs.contains_key(unit));
                 self.epochs.extend(epochs);
-                if changed {
+                if taken_over {
                     let keys: Vec<Key> = self.world.unbound_keys().map(|(_, key)| key.clone()).collect();
                     self.wake_all(keys, now);
                 }

@@ -127,6 +127,17 @@ fn a_member_without_volcano_passes_its_barrier() {
 }
 
 #[test]
+fn of_all_epochs_only_the_first_of_a_members_first_unit_wakes_what_waits() {
+    let mut story = Story::ready_with(vec![root(3)], vec![]);
+    story.looks();
+    let mut looks = |unit: &str, epoch: u64| {
+        story.tell(Input::Epochs([(unit.into(), epoch)].into()));
+        story.looks().len()
+    };
+    assert_eq!((looks("m-ap-0", 1), looks("m-ap-0", 2), looks("m-ap-1", 1), looks("q-00", 9)), (1, 0, 0, 0));
+}
+
+#[test]
 fn a_plan_is_called_again_at_the_time_that_it_names() {
     let mut story = Story::ready();
     let next = Time(story.now.0 + 7_000);
