@@ -242,6 +242,8 @@ impl Hands {
         for effect in effects {
             self.carry_out(effect);
         }
+        // Many inputs in a row may take long: each that is done with shows that the loop turns.
+        self.heartbeat.progress();
     }
 
     fn carry_out(&mut self, effect: Effect) {
