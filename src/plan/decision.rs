@@ -130,6 +130,13 @@ pub fn release(now_is: &Placement, me: &Me, now: Time) -> Placement {
     next
 }
 
+/// Until when an object stays away from a member, if it has to. A time that no back-off can reach from here was written by
+/// a wrong clock, and binds nobody.
+pub fn backs_off(back_off: &BackOff, now: Time) -> Option<Time> {
+    let until = Time::parse(&back_off.until)?;
+    (until > now && until.0 - now.0 <= BACK_OFF_MAX).then_some(until)
+}
+
 fn longer(before: &BackOff, now: Time) -> BackOff {
     let wait = BACK_OFF_MIN.saturating_mul(1 << before.count.min(10)).min(BACK_OFF_MAX);
     BackOff { count: before.count.saturating_add(1), until: Time(now.0.saturating_add(wait)).micro_text() }

@@ -122,7 +122,7 @@ impl<'a> Members<'a> {
         if tombstone {
             return Some(Finding::no("NameTaken", "the name is still held there by its withdrawn copy"));
         }
-        let until = spec.back_offs.get(member).and_then(|b| Time::parse(&b.until)).filter(|until| *until > view.now)?;
+        let until = decision::backs_off(spec.back_offs.get(member)?, view.now)?;
         Some(Finding::no(
             "BackoffUntil",
             format!("withdrawn from there before; not again before {}", until.seconds_text()),

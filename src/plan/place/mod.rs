@@ -211,10 +211,11 @@ fn essence(placement: &Placement) -> impl PartialEq {
 
 /// End of the back-off that ends first.
 fn next_back_off(placement: &Placement, now: Time) -> Option<Time> {
-    placement.spec.back_offs.values().filter_map(|b| Time::parse(&b.until)).filter(|t| *t > now).min()
+    placement.spec.back_offs.values().filter_map(|back_off| decision::backs_off(back_off, now)).min()
 }
 
-/// Writes verdicts and message where they differ from what is stored, and the root's status after them.
+/// Writes verdicts and message where they differ from what is stored, and the root's status after them. What others decide
+/// by, queue and gang, does not keep the pace of explanations; and a time of writing that is yet to come is a wrong clock's.
 fn explain_it(
     plan: &mut Plan,
     root: &Root,
@@ -228,8 +229,9 @@ fn explain_it(
     let wanted = next.status.message.clone();
     if next != *stored {
         let least = if essence(&next) == essence(stored) { NUMBERS_EVERY } else { VERDICTS_EVERY };
-        let due = written + least.max(pace);
-        if now >= due {
+        let asks_the_same = next.spec == stored.spec && next.status.gang == stored.status.gang;
+        let due = written + if asks_the_same { least.max(pace) } else { least };
+        if now >= due || now < written {
             next.status.decided_at = now.micro_text();
             plan.actions.extend(decision::put(row, &next));
         } else {

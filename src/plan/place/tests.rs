@@ -126,6 +126,62 @@ fn an_explanation_is_written_the_more_rarely_the_more_objects_wait_unless_its_tu
 }
 
 #[test]
+fn another_gang_is_stored_at_once_however_many_wait() {
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    let roots: Vec<Id> = (0..12).map(|n| hub(&mut world, ray_job(&format!("train-{n:02}"), "ml", "20"))).collect();
+    for root in roots.iter().cycle().take(48) {
+        world.step(root);
+    }
+    let written = Time::parse(&world.placement_of(&roots[11]).unwrap().status.decided_at).unwrap();
+    world.edit(&Cluster::Hub, &roots[11], |body| {
+        body["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"] = 2.into();
+        body["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["maxReplicas"] = 2.into();
+    });
+    world.now = Time(written.0 + 1_999);
+    assert_eq!(world.step(&roots[11]).actions, []);
+    world.now = Time(written.0 + 2_000);
+    assert_eq!(world.step(&roots[11]).actions.len(), 1, "those behind it judge it by what is stored");
+    let gang = world.placement_of(&roots[11]).unwrap().status.gang.unwrap();
+    assert!(gang.pods.iter().any(|pods| pods.count == 2), "{gang:?}");
+}
+
+#[test]
+fn a_back_off_that_ends_later_than_any_can_is_a_wrong_clocks_and_binds_nobody() {
+    for (hours, stage_then) in [(0.4, Stage::Waiting), (0.6, Stage::Reserving)] {
+        let mut world = World::new(&[("eu", "8")]);
+        world.publish(&["eu"]);
+        let root = hub(&mut world, ray_job("train", "ml", "2"));
+        world.step(&root);
+        world.step(&root);
+        let until = Time(world.now.0 + (hours * 3_600_000.0) as i64).micro_text();
+        let placement = Id::new(Kind::Placement, "default", "rayjob-train");
+        world.edit(&Cluster::Hub, &placement, |body| {
+            body["spec"]["backOffs"] = json!({ "eu": { "count": 1, "until": until } });
+        });
+        world.step(&root);
+        assert_eq!(stage(&world, &root), Some(stage_then), "{hours} h");
+    }
+}
+
+#[test]
+fn an_explanation_of_a_time_that_is_yet_to_come_is_written_afresh() {
+    let mut world = World::new(&[("eu", "2")]);
+    world.publish(&["eu"]);
+    let root = hub(&mut world, ray_job("train", "ml", "2"));
+    for _ in 0..5 {
+        world.step(&root);
+    }
+    let ahead = Time(world.now.0 + 3_600_000).micro_text();
+    let placement = Id::new(Kind::Placement, "default", "rayjob-train");
+    world.edit(&Cluster::Hub, &placement, |body| body["status"]["decidedAt"] = ahead.into());
+    let member = Id::new(Kind::MemberCluster, "", "eu");
+    world.edit(&Cluster::Hub, &member, |body| body["spec"]["unschedulable"] = true.into());
+    world.step(&root);
+    assert_eq!(world.placement_of(&root).unwrap().status.verdicts[0].verdict, "Cordoned");
+}
+
+#[test]
 fn a_suspended_job_waits_and_says_so() {
     let mut world = World::new(&[("eu", "8")]);
     world.publish(&["eu"]);
