@@ -71,6 +71,8 @@ pub fn run(seed: u64, plan: Plan<'_>) -> Outcome {
     let done =
         |w: &World| w.recorder.ended() >= names.len() && names.iter().all(|name| w.recorder.ending(name).is_some());
     world.until(Duration::from_secs(3600), done);
+    // Who holds what is judged at rest: on links such as these a seat may be lost, and taken again, at any moment.
+    world.links(&LinkProfile::calm());
     world.run_for(Duration::from_secs(60));
     let mut violations = world.recorder.violations.clone();
     violations.extend(world.unowned_units());
