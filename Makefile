@@ -8,6 +8,7 @@ SEEDS     ?= 500
 PROFILE   ?= dev
 SEED_BASE ?= 1
 REPLICAS  ?= 1
+JOBS      ?= 100
 
 .PHONY: help build demo sandbox test fmt tidy clippy generated unit kube-api crash-points mutants sim ray
 
@@ -54,8 +55,8 @@ crash-points: ## The controller dies at every write of one RayJob's life, in thr
 mutants: ## Replicas that break one rule of the protocol each: a story must notice every one
 	cargo run --locked --quiet --package kit -- mutants
 
-sim: ## 100 RayJobs over 3 members on bad days: make sim SEEDS=500 SEED_BASE=1 REPLICAS=3 PROFILE=release
-	cargo run --locked --quiet --profile $(PROFILE) --package kit -- sim --seeds $(SEEDS) --seed-base $(SEED_BASE) --replicas $(REPLICAS)
+sim: ## 100 RayJobs over 3 members on bad days: make sim SEEDS=500 SEED_BASE=1 JOBS=200 REPLICAS=3 PROFILE=release
+	cargo run --locked --quiet --profile $(PROFILE) --package kit -- sim --seeds $(SEEDS) --seed-base $(SEED_BASE) --jobs $(JOBS) --replicas $(REPLICAS)
 
 ray: $(RAY_VENV)/.ray-installed ## Real Ray for the sandbox, in a virtual environment of this folder (once)
 
