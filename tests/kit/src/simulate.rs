@@ -80,7 +80,10 @@ pub fn run(seed: u64, plan: Plan<'_>) -> Outcome {
     for name in &names {
         match world.recorder.ending(name) {
             Some((job, deployment)) if job == "SUCCEEDED" && deployment == "Complete" => {}
-            Some(other) => violations.push(format!("{name} ended as {other:?}")),
+            Some(other) => violations.push(format!(
+                "{name} ended as {other:?}: {}",
+                world.root(name).map(|r| r["status"].to_string()).unwrap_or_default()
+            )),
             None => violations.push(format!(
                 "{name} never ended: status {:?}, placement {:?}",
                 world.root(name).map(|r| r["status"].to_string()),
