@@ -94,8 +94,8 @@ impl Board {
         except: &str,
     ) -> Option<(&'a Row, &'a Placement)> {
         let there = self.handshakes.get(&(member.to_owned(), queue.to_owned()))?;
-        let rows = there.iter().filter_map(|id| hub.get(id)).filter_map(|row| Some((row, decision::of(row)?)));
-        rows.into_iter().find(|(_, placement)| placement.spec.root.root_id != except)
+        let mut rows = there.iter().filter_map(|id| hub.get(id)).filter_map(|row| Some((row, decision::of(row)?)));
+        rows.find(|(_, placement)| placement.spec.root.root_id != except)
     }
 }
 

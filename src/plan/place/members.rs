@@ -149,7 +149,7 @@ pub(super) fn standings(
 }
 
 fn standing(hub: &Tables, received: Option<&Received>, cluster: &Row, except: &str) -> Standing {
-    let known = unknown(hub, cluster);
+    let known = known(hub, cluster);
     let picture = match &known {
         Err(finding) => Err(finding.clone()),
         Ok((registered, capacity)) => picture(hub, received, cluster, registered, capacity, except),
@@ -157,9 +157,9 @@ fn standing(hub: &Tables, received: Option<&Received>, cluster: &Row, except: &s
     Standing { first: known.err(), received: received.map(|received| received.at), picture }
 }
 
-/// What is registered and known of a member, or why that does not matter.
+/// What is registered and known of a member, or why that does not matter yet.
 #[expect(clippy::result_large_err, reason = "a finding is the answer as often; it is moved once per member")]
-fn unknown<'a>(hub: &'a Tables, cluster: &'a Row) -> Result<(&'a MemberCluster, &'a MemberCapacity), Finding> {
+fn known<'a>(hub: &'a Tables, cluster: &'a Row) -> Result<(&'a MemberCluster, &'a MemberCapacity), Finding> {
     let member = &*cluster.id.name;
     let Facts::MemberCluster(registered) = &cluster.facts else {
         return Err(Finding::no("NotReady", "its MemberCluster cannot be read"));
