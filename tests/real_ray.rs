@@ -323,9 +323,23 @@ async fn a_job_runs_on_real_ray_and_nothing_is_left_when_its_pods_end() {
     .await;
     pods.restart("eu", &Uid::from("uid-train-worker"), "ray-worker", Duration::ZERO);
     until(&mut events, &mut seen, "the worker is back", ready("eu", "train-worker")).await;
-    let nodes = get(dashboard, "/nodes?view=summary").await;
-    let states = nodes["data"]["summary"].as_array().unwrap().iter().map(|n| n["raylet"]["state"].as_str().unwrap());
-    assert_eq!(states.filter(|s| *s == "ALIVE").count(), 2, "{nodes}");
+    // The dashboard learns of nodes some time after the probes do.
+    let alive_nodes = async |wanted: usize| {
+        let mut nodes = Value::Null;
+        let joined = async {
+            loop {
+                nodes = get(dashboard, "/nodes?view=summary").await;
+                let summary = nodes["data"]["summary"].as_array().into_iter().flatten();
+                if summary.filter(|n| n["raylet"]["state"] == "ALIVE").count() == wanted {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let joined = tokio::time::timeout(PATIENCE, joined).await;
+        joined.unwrap_or_else(|_| panic!("not {wanted} nodes within {PATIENCE:?}: {nodes}"));
+    };
+    alive_nodes(2).await;
 
     let mine = below(std::process::id());
     assert!(mine.len() > 20, "{mine:?}");

@@ -17,6 +17,8 @@ pub(super) struct World {
     pub(super) rays: RayTable,
     /// What Ray says about every job from now on; `None` = it does not know it.
     pub(super) ray_says: Option<Value>,
+    /// No question about a job is answered.
+    pub(super) ray_is_silent: bool,
     pub(super) submissions: Vec<(String, Value)>,
     pub(super) events: Vec<String>,
     /// Every action that was carried out, in words.
@@ -33,6 +35,7 @@ impl World {
             now: Time::parse("2026-11-29T12:00:00Z").unwrap(),
             rays: RayTable::default(),
             ray_says: None,
+            ray_is_silent: false,
             submissions: Vec::new(),
             events: Vec::new(),
             log: Vec::new(),
@@ -195,8 +198,12 @@ impl World {
                 let view: &mut JobView = self.rays.jobs.entry(key).or_default();
                 match question {
                     Question::Job { .. } => {
-                        let info = self.ray_says.clone().map(|v| JobAnswer::Info(v.into()));
-                        view.answer = Some((now, info.unwrap_or(JobAnswer::NotFound)));
+                        let answer = match self.ray_says.clone() {
+                            _ if self.ray_is_silent => JobAnswer::Failed("silence".into()),
+                            Some(info) => JobAnswer::Info(info.into()),
+                            None => JobAnswer::NotFound,
+                        };
+                        view.answer = Some((now, answer));
                     }
                     Question::Submit { job, body } => {
                         self.submissions.push((job.to_string(), body));

@@ -281,13 +281,16 @@ impl Gangs {
         let missing = if holds { least.clone().minus(&allocated).at_least_zero() } else { Resources::new() };
         if holds {
             self.reserved.add(if &*group.phase == "Inqueue" { &least } else { &missing });
+        }
+        // Volcano forgets what an admitted gang lacks once it has fewer pods on nodes than its minimum (`holds`). Its
+        // pods want their places all the same, and tables of two kinds need not be of one moment: a PodGroup that runs
+        // may be seen before its pods are.
+        if matches!(&*group.phase, "Inqueue" | "Running" | "Unknown") {
             match ours.and_then(|p| p.status.gang.as_ref()) {
                 Some(shape) => {
                     for pods_of in &shape.pods {
-                        let there = |(row, pod): &&(&Row, &PodFacts)| {
-                            is_of_group(row.annotation(TASK_SPEC_ANNOTATION), &pods_of.group) && !pod.node.is_empty()
-                        };
-                        let there = i32::try_from(pods.iter().filter(there).count()).unwrap_or(i32::MAX);
+                        let there = pods.iter().filter(|(row, pod)| has_its_place(row, pod, &pods_of.group)).count();
+                        let there = i32::try_from(there).unwrap_or(i32::MAX);
                         self.promise_pods(GangPods { count: pods_of.count - there, ..pods_of.clone() });
                     }
                 }
@@ -329,6 +332,13 @@ impl Gangs {
         let group = pods.group;
         self.promised.entry(key).or_insert(GangPods { group, ..alike }).count += pods.count;
     }
+}
+
+/// Whether a pod is one of the gang's group that needs no place any more: it has one, or it is a submitter that is done.
+/// One that has ended otherwise is made anew.
+fn has_its_place(row: &Row, pod: &PodFacts, group: &str) -> bool {
+    let stays = !is_finished(pod) || (group == SUBMITTER_GROUP && &*pod.phase == "Succeeded");
+    is_of_group(row.annotation(TASK_SPEC_ANNOTATION), group) && !pod.node.is_empty() && stays
 }
 
 /// Whether a pod's task is a gang's group; the submitter's task has a name of its own (specs/volcano.md 5.2).

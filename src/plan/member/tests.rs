@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::api::fleet::Stage;
-use crate::api::{Cluster, Id, Kind, Time};
-use crate::plan::testing::{World, ray_job};
+use crate::api::{Cluster, Id, Kind, Quantity, Time};
+use crate::plan::testing::{World, ray_job, template};
 
 mod cordon;
 mod hidden;
@@ -517,6 +517,65 @@ fn the_picture_counts_gangs_once_and_is_quiet_at_rest() {
     world.now = Time(world.now.0 + 30_000);
     let plan = world.tend("eu");
     assert_eq!(plan.actions.len(), 1, "refreshed every 30 s");
+}
+
+/// Tables of two kinds need not be of one moment: a watch that was cut shows the PodGroup's phase long before the pods.
+#[test]
+fn a_gang_holds_its_whole_room_whatever_moment_each_table_shows() {
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    let mut job = ray_job("train", "ml", "2");
+    job["spec"]["submissionMode"] = json!("K8sJobMode");
+    let root = world.put(&Cluster::Hub, job);
+    for _ in 0..10 {
+        world.step(&root);
+    }
+    is(&mut world, &group(), "Inqueue");
+    until(&mut world, &root, Stage::Admitted);
+    let pods = [("h", "headgroup", "2"), ("w", "w", "2"), ("s", "submittergroup", "500m")];
+    for phase in ["", "Pending", "Inqueue", "Running", "Unknown"] {
+        for on_nodes in 0..8 {
+            is(&mut world, &group(), phase);
+            for (i, (name, task, cpu)) in pods.into_iter().enumerate() {
+                let node = if on_nodes >> i & 1 == 1 { "n1" } else { "" };
+                world.put(&eu(), pod_of_gang(name, task, cpu, node, "Pending"));
+            }
+            let held = held(&mut world);
+            assert!(held >= 4500, "{held}: PodGroup {phase:?}, pods on nodes {on_nodes:03b}");
+        }
+    }
+    // What has ended gives its room back, and only a submitter that is done is not made anew.
+    is(&mut world, &group(), "Running");
+    for (name, task, cpu) in pods {
+        world.put(&eu(), pod_of_gang(name, task, cpu, "n1", "Running"));
+    }
+    for (phase, left) in [("Running", 4500), ("Failed", 4500), ("Succeeded", 4000)] {
+        world.put(&eu(), pod_of_gang("s", "submittergroup", "500m", "n1", phase));
+        assert_eq!(held(&mut world), left, "the submitter is {phase}");
+    }
+}
+
+fn pod_of_gang(name: &str, task: &str, cpu: &str, node: &str, phase: &str) -> Value {
+    let mut pod = template(cpu);
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"] = json!({"name": name, "namespace": "default", "annotations": {
+        "scheduling.k8s.io/group-name": "ray-train-pg", "volcano.sh/task-spec": task,
+    }});
+    pod["spec"]["nodeName"] = json!(node);
+    pod["status"] = json!({"phase": phase});
+    pod
+}
+
+/// Thousandths of a core that are in use on eu, or promised.
+fn held(world: &mut World) -> i128 {
+    world.publish(&["eu"]);
+    let picture = capacity(world);
+    let cpus = |v: &Value| v["cpu"].as_str().unwrap_or("0").parse::<Quantity>().unwrap().nanos() / 1_000_000;
+    let promised = picture["promised"].as_array().into_iter().flatten();
+    let promised: i128 =
+        promised.map(|p| cpus(&p["requests"]) * i128::from(p["count"].as_i64().unwrap_or_default())).sum();
+    cpus(&picture["used"]) + promised
 }
 
 #[test]

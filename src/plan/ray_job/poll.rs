@@ -193,7 +193,7 @@ fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>, end:
         // An answer from before the submitter had ended says nothing about what it did: Ray is asked once more.
         JobAnswer::NotFound if finished.is_some_and(|ended| at < ended + PERIOD) => {
             draft.pass.waits_for("the submitter has ended; Ray is asked once more about the job");
-            Flow::Stop
+            answered(draft)
         }
         JobAnswer::NotFound => {
             if let Some(end) = end {
@@ -204,7 +204,7 @@ fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>, end:
                 return Flow::Next;
             }
             draft.pass.waits_for("Ray does not know the job yet");
-            Flow::Stop
+            answered(draft)
         }
         JobAnswer::Info(info) => {
             let status = info["status"].as_str().unwrap_or_default();
@@ -229,6 +229,12 @@ fn check_failed(draft: &mut Draft<'_>) -> Flow {
     Flow::Next
 }
 
+/// Ends the streak of failures: Ray answers again, though it does not know the job yet (ADR 5).
+fn answered(draft: &mut Draft<'_>) -> Flow {
+    let had = draft.new.job_status_check_failure_start_time.take();
+    if had.is_some() { Flow::Next } else { Flow::Stop }
+}
+
 /// HTTPMode: the job is submitted once Ray has said that it does not know it. The id makes a repeat harmless.
 fn submit(
     draft: &mut Draft<'_>,
@@ -247,8 +253,7 @@ fn submit(
                 SubmitOutcome::Unknown(why) => format!("the job may be submitted ({why}); Ray is asked about it next"),
                 _ => "the job was submitted; Ray is asked about it next".to_owned(),
             });
-            let had = draft.new.job_status_check_failure_start_time.take();
-            return if had.is_some() { Flow::Next } else { Flow::Stop };
+            return answered(draft);
         }
     }
     match build::submit_body(&draft.job, &job) {

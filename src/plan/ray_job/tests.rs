@@ -125,6 +125,34 @@ fn a_job_that_runs_is_followed_whatever_became_of_its_submitter() {
 }
 
 #[test]
+fn only_silence_without_a_break_for_five_minutes_fails_a_job() {
+    for mode in ["K8sJobMode", "HTTPMode", "InteractiveMode"] {
+        let (mut world, id) = running(mode, |job| {
+            if mode == "InteractiveMode" {
+                job["spec"]["jobId"] = json!("theirs");
+            }
+        });
+        for _ in 0..3 {
+            world.ray_is_silent = true;
+            world.after(200);
+            let since = world.status(&id)["jobStatusCheckFailureStartTime"].clone();
+            assert!(since.is_string(), "{mode}: {}", world.why(&id));
+            // An answer that does not know the job (its submitter may wait for room) is an answer.
+            world.ray_is_silent = false;
+            world.ray_says = None;
+            world.after(200);
+            let status = world.status(&id);
+            assert!(status["jobStatusCheckFailureStartTime"].is_null(), "{mode}: {status}");
+            assert_eq!(state(&world, &id), "Running", "{mode}");
+        }
+        world.ray_is_silent = true;
+        world.after(3);
+        world.after(300);
+        assert_eq!(world.status(&id)["reason"], "JobStatusCheckTimeoutExceeded", "{mode}");
+    }
+}
+
+#[test]
 fn a_failed_job_is_tried_again_on_a_new_cluster_with_a_new_id() {
     let (mut world, id) = running("HTTPMode", |job| job["spec"]["backoffLimit"] = json!(1));
     let first = world.status(&id);

@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use crate::chaos::{Chaos, ChaosCounts};
 use crate::check::Counts;
+use serde_json::Value;
+
 use crate::fleet::MemberPlan;
 use crate::job::ray_job;
 use crate::link::LinkProfile;
+use crate::site::Site;
 use crate::world::World;
 
 /// What one seed gave.
@@ -96,5 +99,39 @@ pub fn run(seed: u64, plan: Plan<'_>) -> Outcome {
             violations.push(format!("{name} was submitted to Ray {count} times"));
         }
     }
+    if names.iter().any(|name| world.recorder.ending(name).is_none()) {
+        violations.extend(world.members().map(left_over));
+    }
     Outcome { seed, steps: world.steps, violations, counts: world.recorder.counts.clone(), chaos: chaos.counts }
+}
+
+/// What a member still runs: a job that never ends waits for something that is seen here.
+fn left_over(site: &Site) -> String {
+    let text = |v: &Value| v.as_str().unwrap_or("-").to_owned();
+    let lines = site.objects().filter_map(|o| {
+        let name = text(&o["metadata"]["name"]);
+        match o["kind"].as_str()? {
+            "Pod" if !matches!(o["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) => {
+                let cpus: Vec<_> = o["spec"]["containers"]
+                    .as_array()?
+                    .iter()
+                    .map(|c| text(&c["resources"]["requests"]["cpu"]))
+                    .collect();
+                Some(format!(
+                    "{name} {} on {} cpus {}",
+                    text(&o["status"]["phase"]),
+                    text(&o["spec"]["nodeName"]),
+                    cpus.join("+")
+                ))
+            }
+            "PodGroup" => Some(format!(
+                "{name} {} in {} min {}",
+                text(&o["status"]["phase"]),
+                text(&o["spec"]["queue"]),
+                o["spec"]["minResources"]
+            )),
+            _ => None,
+        }
+    });
+    format!("left on {}: {}", site.cluster, lines.collect::<Vec<_>>().join("; "))
 }

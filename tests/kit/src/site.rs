@@ -84,6 +84,11 @@ impl Site {
         self.server.get(path)
     }
 
+    /// Every object that is stored.
+    pub fn objects(&self) -> impl Iterator<Item = &Value> {
+        self.server.objects()
+    }
+
     /// Hands a request of a replica in; proxied calls are answered by what is behind the Service.
     pub fn handle(&mut self, request: &Request, now: Time) -> Answer {
         match self.server.handle(request, now) {

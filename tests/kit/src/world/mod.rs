@@ -560,8 +560,12 @@ impl World {
     fn show(&self, out: &Outgoing, fate: Fate) {
         let since = self.now.since(BEGIN).as_millis();
         if out.is_write {
-            let body = String::from_utf8_lossy(&out.request.body);
-            let body: String = body.chars().take(400).collect();
+            // Metadata says little and is long.
+            let mut whole: Value = serde_json::from_slice(&out.request.body).unwrap_or_default();
+            if let Some(fields) = whole.as_object_mut() {
+                fields.remove("metadata");
+            }
+            let body: String = whole.to_string().chars().take(3000).collect();
             let (method, target) = (out.request.method.as_str(), &out.request.target);
             println!("{since:>8} {method:<6} {} {target} {fate:?} {body}", out.cluster);
         }
