@@ -73,8 +73,9 @@ impl Engine {
         let cluster = action.cluster();
         if let Some((root, _, generation)) = &flight.root
             && writes_member(action)
+            && let Some(memo) = self.memo(root, *generation)
         {
-            let written = &mut self.memo(root, *generation).written;
+            let written = &mut memo.written;
             let highest = written.entry(id.kind).or_default();
             *highest = version.max(*highest);
             if *highest == Version(0) {
@@ -178,8 +179,10 @@ impl Engine {
 
     /// The generation is clean no more (`sharding.md` 1.10, 1.11): something sent to the member may yet happen there.
     pub(super) fn left_unknown(&mut self, flight: &Flight) {
-        if let Some((root, _, generation)) = &flight.root {
-            self.memo(root, *generation).unknown = true;
+        if let Some((root, _, generation)) = &flight.root
+            && let Some(memo) = self.memo(root, *generation)
+        {
+            memo.unknown = true;
         }
     }
 
@@ -266,8 +269,10 @@ impl Engine {
         let what = match found {
             Some(object) => {
                 let (_, version) = identity(object);
-                if let (Some((root, _, generation)), Cluster::Member(_)) = (&flight.root, &cluster) {
-                    let highest = self.memo(root, *generation).written.entry(id.kind).or_default();
+                if let (Some((root, _, generation)), Cluster::Member(_)) = (&flight.root, &cluster)
+                    && let Some(memo) = self.memo(root, *generation)
+                {
+                    let highest = memo.written.entry(id.kind).or_default();
                     *highest = version.max(*highest);
                 }
                 What::Reached(version)

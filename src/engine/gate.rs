@@ -257,8 +257,8 @@ impl Gate<'_> {
         let Some((_, spec)) = self.placement() else { return };
         let root = self.owner.root.as_ref().and_then(|root| self.world.hub.get(&root.key.id));
         if let Some(root) = root {
-            let version = root.version.0.max(spec.root.version);
-            object_in(object(body, "spec"), "root").insert("version".to_owned(), json!(version));
+            // Not the larger one: `not_reached` was waited out, so a lower number than the stored is a hub that was restored.
+            object_in(object(body, "spec"), "root").insert("version".to_owned(), json!(root.version.0));
         }
         let same_generation = body["spec"]["generation"].as_i64().unwrap_or(0) == spec.generation;
         if !same_generation {

@@ -90,6 +90,8 @@ impl Engine {
         let old = now - ANSWERS_KEPT;
         self.fetched.retain(|_, fetched| fetched.begun > old);
         self.asked.retain(|_, at| *at > old);
+        let world = &self.world;
+        self.handovers.retain(|key, _| super::owner::of(world, key).is_ok());
         let asked = &self.asked;
         self.rays.jobs.retain(|job, _| asked.contains_key(job));
         let journal = &self.journal;

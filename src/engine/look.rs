@@ -210,8 +210,7 @@ impl Engine {
             }
             Verdict::Wait { handing_over } => {
                 let Some(root) = &owner.root else { return };
-                if handing_over {
-                    let memo = self.memo(&root.key, root.generation);
+                if handing_over && let Some(memo) = self.memo(&root.key, root.generation) {
                     memo.closing = Some(now + CLOSING);
                 }
                 self.inflight.hold(&root.key, key);
@@ -252,13 +251,14 @@ impl Engine {
         gate.judge(actions)
     }
 
-    /// What is remembered of the present generation of a root object.
-    pub(super) fn memo(&mut self, root: &Key, generation: i64) -> &mut Memo {
+    /// What is remembered of the present generation of a root object; `None` for an earlier one, whose late answers say
+    /// nothing about this one (it began only after the earlier had come to rest).
+    pub(super) fn memo(&mut self, root: &Key, generation: i64) -> Option<&mut Memo> {
         let memo = self.memos.entry(root.clone()).or_default();
-        if memo.generation != generation {
+        if memo.generation < generation {
             *memo = Memo { generation, ..Memo::default() };
         }
-        memo
+        (memo.generation == generation).then_some(memo)
     }
 
     #[expect(clippy::too_many_arguments, reason = "everything that one sending needs, each once")]
@@ -278,7 +278,9 @@ impl Engine {
                 && writes_member(&action)
             {
                 let sent = (owner.unit.clone(), holding.epoch);
-                self.memo(root, *generation).sent.insert(sent);
+                if let Some(memo) = self.memo(root, *generation) {
+                    memo.sent.insert(sent);
+                }
             }
             if let Action::Ask { member, dashboard, question } = &action {
                 self.asked.insert((member.clone(), dashboard.clone(), question.job().clone()), now);

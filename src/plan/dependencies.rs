@@ -17,6 +17,9 @@ use crate::row::Row;
 /// An answer that is in the way is read again after this time.
 pub const READ_AGAIN: Duration = Duration::from_secs(3);
 
+/// What was missing on the hub before anything was bound is looked for again after this time.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
 /// What a look at the dependencies comes to.
 #[derive(Debug, Default)]
 pub struct Dependencies {
@@ -78,6 +81,49 @@ fn of_pod(pod: &Value, namespace: &std::sync::Arc<str>, found: &mut BTreeMap<Id,
     if pod["serviceAccountName"] != "default" {
         note(Kind::ServiceAccount, &pod["serviceAccountName"], &Value::Null);
     }
+}
+
+/// What the hub has of what a root object names.
+#[derive(Debug, Default)]
+pub struct OnHub {
+    /// Reads that are needed, first or again.
+    pub fetch: Vec<Fetch>,
+    /// What it lacks, in sentences; nothing while it is not read.
+    pub missing: Vec<String>,
+    /// When what is missing is to be looked for again.
+    pub next: Option<Time>,
+}
+
+impl OnHub {
+    /// Whether all was read and is there.
+    pub fn is_complete(&self) -> bool {
+        self.fetch.is_empty() && self.missing.is_empty()
+    }
+}
+
+/// Looks for what a root object names on the hub, before a place is taken for it. What was found counts as found: the
+/// reservation reads it afresh.
+pub fn on_hub(seen: &Seen, root: &Root, now: Time) -> OnHub {
+    let mut result = OnHub::default();
+    for id in named(root).into_iter().filter_map(|(id, may_miss)| (!may_miss).then_some(id)) {
+        let cluster = Cluster::Hub;
+        let Some(read) = seen.fetched.get(&(cluster.clone(), id.clone())) else {
+            result.fetch.push(Fetch { cluster, id, not_before: Time::default() });
+            continue;
+        };
+        match (&read.error, &read.body) {
+            (None, Some(_)) => continue,
+            (None, None) => result.missing.push(format!("{id} is missing on the hub")),
+            (Some(why), _) => result.missing.push(format!("{id} cannot be read on the hub: {why}")),
+        }
+        let again = read.begun + LOOK_AGAIN;
+        if again <= now {
+            result.fetch.push(Fetch { cluster, id, not_before: again });
+        } else {
+            result.next = Some(result.next.map_or(again, |at| at.min(again)));
+        }
+    }
+    result
 }
 
 /// Compares what the root object names on the hub with the copies on the member; `mirror` owns the copies.

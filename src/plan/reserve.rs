@@ -177,6 +177,8 @@ impl Draft<'_> {
             };
         }
         let blocked = match (dependencies.blocked, self.pod_group(mirror)) {
+            // No shortage that passes by itself: it does not keep others of its queue from this member.
+            (Some(why), _) if self.now >= deadline => return self.give_back("DependencyMissing", &why, true),
             (Some(why), _) => why,
             (None, Err(why)) => why,
             (None, Ok(None)) => {
@@ -206,7 +208,8 @@ impl Draft<'_> {
         self.late(&blocked, deadline)
     }
 
-    /// Waits until the deadline; then goes elsewhere if there is a place, else keeps its place in the member's queue.
+    /// Waits until the deadline; then goes elsewhere if there is a place, and back if it has none here any more; else it
+    /// keeps its place in the member's queue.
     fn late(&self, why: &str, deadline: Time) -> Plan {
         if self.now < deadline {
             return Plan {
@@ -230,6 +233,12 @@ impl Draft<'_> {
         };
         if fits_elsewhere(view, &subject, self.on.name.as_str()) {
             return self.give_back("AdmissionDeadline", why, true);
+        }
+        // Its room here is gone (ADR 6): in the hub's queue it keeps its turn, and here others of its queue may go.
+        let finding = self.check();
+        if !finding.fits() {
+            let why = format!("{} on {}: {}", finding.verdict, self.on.name, words(&finding));
+            return self.give_back("NoLongerFits", &why, false);
         }
         let message = format!("on {}, past its deadline, and fits nowhere else: {why}", self.on.name);
         let mut plan = Plan { next: Some(self.now + LATE_LOOK), ..wait(message.clone()) };

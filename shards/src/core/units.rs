@@ -303,9 +303,7 @@ impl Shards {
         if self.units.records.get(&unit).is_some_and(|known| !is_newer(&record.version, &known.version)) {
             return;
         }
-        if let Some((seat, _)) = record.held_by() {
-            self.view.named(seat, now);
-        }
+        self.view.named(&record, now);
         self.unit_is(&unit, Some(record), out);
     }
 

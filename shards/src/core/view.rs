@@ -35,6 +35,8 @@ pub(super) struct View {
     seats: BTreeMap<String, Observed>,
     /// Seats that unit records name and that are not there: since when we see that.
     absent: BTreeMap<String, Mono>,
+    /// Holders of unit records that no seat's record accounts for, a person's writing for example: since when we see them.
+    strange: BTreeMap<String, Mono>,
     /// When a list, or our own renewal, last came through.
     heard: Option<Mono>,
     /// No seat falls silent before.
@@ -49,7 +51,8 @@ impl View {
     /// What we hear of the hub is alive. After a gap all silence is counted anew.
     pub(super) fn heard(&mut self, profile: &Profile, now: Mono) {
         if !self.hears(profile, now) {
-            let began = self.seats.values_mut().map(|seat| &mut seat.changed).chain(self.absent.values_mut());
+            let seats = self.seats.values_mut().map(|seat| &mut seat.changed);
+            let began = seats.chain(self.absent.values_mut()).chain(self.strange.values_mut());
             began.for_each(|since| *since = now);
         }
         self.heard = Some(now);
@@ -89,7 +92,9 @@ impl View {
     /// A unit record names a holder that can never write again.
     pub(super) fn dangling(&self, record: &Record, profile: &Profile, now: Mono) -> bool {
         match record.held_by() {
-            None => record.holder.is_empty() || !record.holder.contains('#'),
+            None => {
+                record.holder.is_empty() || !record.holder.contains('#') || self.stays_strange(record, profile, now)
+            }
             Some((seat, incarnation)) => match self.seat(seat) {
                 // A seat that a person deleted: its holder may trust it for H yet.
                 None => {
@@ -98,10 +103,18 @@ impl View {
                 }
                 Some(s) if s.transitions == incarnation => s.holder.is_empty(),
                 // An older life than the record names: our sight is old, or a person has set the seat back.
-                Some(s) if s.transitions < incarnation => s.holder.is_empty() && self.silent(seat, profile, now),
+                Some(s) if s.transitions < incarnation => {
+                    s.holder.is_empty() && self.silent(seat, profile, now) || self.stays_strange(record, profile, now)
+                }
                 Some(_) => true,
             },
         }
+    }
+
+    /// For D, in fresh sight, no seat has accounted for the holder: nobody of that name can have authority.
+    fn stays_strange(&self, record: &Record, profile: &Profile, now: Mono) -> bool {
+        let since = self.strange.get(&record.holder);
+        self.hears(profile, now) && since.is_some_and(|since| *since + profile.dead_ms <= now)
     }
 
     /// All seats as they were listed, and the unit records listed with them.
@@ -118,19 +131,32 @@ impl View {
         }
         let holders: BTreeSet<&str> = units.values().filter_map(Record::held_by).map(|(seat, _)| seat).collect();
         self.absent.retain(|seat, _| holders.contains(seat.as_str()));
-        holders.into_iter().for_each(|seat| self.named(seat, now));
+        self.strange.retain(|holder, _| units.values().any(|unit| unit.holder == *holder));
+        units.values().for_each(|unit| self.named(unit, now));
     }
 
-    /// A unit record names this seat.
-    pub(super) fn named(&mut self, seat: &str, now: Mono) {
-        if !self.seats.contains_key(seat) && !self.absent.contains_key(seat) {
-            self.absent.insert(seat.to_owned(), now);
+    /// A unit record names its holder.
+    pub(super) fn named(&mut self, unit: &Record, now: Mono) {
+        let strange = match unit.held_by() {
+            None => unit.holder.contains('#'),
+            Some((seat, incarnation)) => {
+                if self.seat(seat).is_none() {
+                    self.absent.entry(seat.to_owned()).or_insert(now);
+                }
+                self.seat(seat).is_some_and(|known| known.transitions < incarnation)
+            }
+        };
+        if strange {
+            self.strange.entry(unit.holder.clone()).or_insert(now);
         }
     }
 
     /// A seat's record as a list or an answer to us shows it.
     pub(super) fn take_in(&mut self, seat: &str, record: Record, profile: &Profile, now: Mono) {
         self.absent.remove(seat);
+        self.strange.retain(|holder, _| {
+            lease::holder(holder).is_none_or(|(name, incarnation)| name != seat || record.transitions < incarnation)
+        });
         let known = self.seats.get(seat).filter(|known| known.record.transitions == record.transitions);
         let same = known.filter(|known| known.record.version == record.version);
         let renewals = known.map_or(0, |known| known.renewals + u32::from(same.is_none()));

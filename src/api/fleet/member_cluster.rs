@@ -20,6 +20,11 @@ pub struct MemberCluster {
 /// How a member is reached and used.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    // Another number gives every root object of the member another owner, while the former one still acts.
+    "message": "units cannot be changed after registration",
+    "rule": "has(self.units) == has(oldSelf.units) && (!has(self.units) || self.units == oldSelf.units)",
+}]))]
 pub struct MemberClusterSpec {
     /// Secret on the hub with a kubeconfig whose credentials stand inline (key `kubeconfig` unless named).
     #[serde(skip_serializing_if = "Option::is_none")]

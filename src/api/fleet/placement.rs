@@ -125,6 +125,9 @@ pub struct PlacementStatus {
     /// The sentence that says what it waits for, or why the member was chosen.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// What its pods name and the hub lacks, in sentences: while there is any it is not bound, and others go before it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
     /// When verdicts and message were last written, RFC 3339.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub decided_at: String,

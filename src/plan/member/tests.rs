@@ -189,6 +189,51 @@ fn past_its_admission_deadline_a_gang_moves_only_where_it_fits() {
 }
 
 #[test]
+fn past_its_deadline_a_reservation_without_room_or_dependency_goes_back_and_keeps_nobody_waiting() {
+    // Its room is gone: its turn in the hub's queue stays, so no back-off.
+    let (mut world, root) = reserved();
+    world.edit(&eu(), &Id::new(Kind::Node, "", "n1"), |body| body["status"]["allocatable"]["cpu"] = "3".into());
+    let node = Id::new(Kind::Node, "", "n1");
+    world.edit(&Cluster::Member("us".into()), &node, |body| body["status"]["allocatable"]["cpu"] = "3".into());
+    world.publish(&["eu", "us"]);
+    world.step(&root);
+    assert_eq!(stage(&world, &root), Stage::Reserving, "its deadline is yet to come");
+    world.now = Time(world.now.0 + 31_000);
+    world.publish(&["eu", "us"]);
+    until(&mut world, &root, Stage::Waiting);
+    let placement = world.placement_of(&root).unwrap();
+    assert_eq!(placement.spec.back_offs.get("eu"), None);
+    assert_eq!(placement.status.history.last().unwrap().event, "Withdrawn");
+
+    // What its pods name went away after it was bound.
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    let script = world.put(
+        &Cluster::Hub,
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "script", "namespace": "default"}}),
+    );
+    let mut job = ray_job("train", "ml", "2");
+    job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["volumes"] =
+        json!([{"name": "code", "configMap": {"name": "script"}}]);
+    let root = world.put(&Cluster::Hub, job);
+    for _ in 0..2 {
+        world.step(&root);
+    }
+    until(&mut world, &root, Stage::Reserving);
+    world.remove(&Cluster::Hub, &script);
+    for _ in 0..6 {
+        world.step(&root);
+    }
+    assert_eq!(stage(&world, &root), Stage::Reserving);
+    world.now = Time(world.now.0 + 31_000);
+    world.publish(&["eu"]);
+    until(&mut world, &root, Stage::Waiting);
+    let placement = world.placement_of(&root).unwrap();
+    assert_eq!(placement.spec.back_offs["eu"].count, 1);
+    assert!(placement.status.history.last().unwrap().message.contains("script"), "{placement:?}");
+}
+
+#[test]
 fn a_changed_gang_or_a_deleted_root_is_withdrawn_while_it_is_reserved() {
     for change in [
         |body: &mut Value| body["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["maxReplicas"] = 5.into(),

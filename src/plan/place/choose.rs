@@ -139,7 +139,8 @@ fn ahead_on<'a>(
             return None;
         }
         let root = Root::read(view.hub.get(&root_id_of(row)?)?)?;
-        let goes = !root.suspended() && !matches!(root.state(), "Complete" | "Failed" | "ValidationFailed");
+        let complete = placement.status.missing.is_empty();
+        let goes = complete && !root.suspended() && !matches!(root.state(), "Complete" | "Failed" | "ValidationFailed");
         goes.then(|| title(&spec.root))
     })
 }

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use super::gang::Gang;
 use super::root::{Root, is_unreadable, queue_of};
-use super::{Ask, Flags, Note, Plan, Seen, Why, asked, decision};
+use super::{Ask, Flags, Note, Plan, Seen, Why, asked, decision, dependencies};
 use crate::api::fleet::{GangShape, MemberVerdict, Placement, Stage};
 use crate::api::names::ROOT_FINALIZER;
 use crate::api::{Cluster, Id, Kind, Time, member_unit};
@@ -170,9 +170,10 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
     next.status.gang = Some(shape.clone());
     let view =
         View { hub: seen.hub, received: seen.capacity_received, epochs: Some(seen.epochs), flags: seen.flags, now };
-    let mut pace = Duration::ZERO;
+    let (mut pace, mut fetch) = (Duration::ZERO, Vec::new());
     let look = if root.suspended() {
         next.status.verdicts.clear();
+        next.status.missing.clear();
         next.status.position = None;
         "suspended by its user".clone_into(&mut next.status.message);
         None
@@ -191,12 +192,32 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
         next.status.verdicts = choice.verdicts;
         next.status.position = Some(choice.position);
         next.status.message = choice.message;
-        if let Some(member) = choice.member {
-            return bind(seen, placement, next, &member, now);
+        let mut again = now + if choice.turn { TURN_EVERY } else { LOOK_EVERY };
+        // What cannot start does not hold a place on a member, nor its turn. Looked for once it could go, then until found.
+        if choice.member.is_some() || !decided.status.missing.is_empty() {
+            let named = dependencies::on_hub(seen, &root, now);
+            if let Some(member) = choice.member.filter(|_| named.is_complete()) {
+                return bind(seen, placement, next, &member, now);
+            }
+            if named.missing.is_empty() && !named.fetch.is_empty() {
+                return Plan { fetch: named.fetch, ..wait("what its pods name is read on the hub") };
+            }
+            again = again.min(named.next.unwrap_or(again));
+            fetch = named.fetch;
+            if let [first, ..] = &*named.missing {
+                next.status.message = match named.missing.len() {
+                    1 => format!("waits for what its pods name: {first}"),
+                    n => format!("waits for what its pods name: {first}, and {} more", n - 1),
+                };
+            }
+            next.status.missing = named.missing;
         }
-        Some(now + if choice.turn { TURN_EVERY } else { LOOK_EVERY })
+        Some(again)
     };
-    let mut plan = wait(next.status.message.clone());
+    let mut plan = Plan { fetch, ..wait(next.status.message.clone()) };
+    if !next.status.missing.is_empty() && next.status.missing != decided.status.missing {
+        pace = Duration::ZERO;
+    }
     plan.next = look.map(|at| at.min(next_back_off(&next, now).unwrap_or(at)));
     explain_it(&mut plan, &root, placement, decided, next, pace, now);
     plan
@@ -206,7 +227,8 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
 fn essence(placement: &Placement) -> impl PartialEq {
     let verdicts = placement.status.verdicts.iter();
     let kinds: Vec<_> = verdicts.map(|v| (v.member.clone(), v.verdict.clone(), v.dimension.clone())).collect();
-    (placement.spec.clone(), placement.status.gang.clone(), kinds, placement.status.position.is_none())
+    let status = &placement.status;
+    (placement.spec.clone(), status.gang.clone(), kinds, status.missing.clone(), status.position.is_none())
 }
 
 /// End of the back-off that ends first.
@@ -243,7 +265,11 @@ fn explain_it(
         return;
     }
     let message = if stored.status.message.is_empty() { &wanted } else { &stored.status.message };
-    let reason = if root.suspended() { "Suspended" } else { "WaitingForCapacity" };
+    let reason = match (root.suspended(), stored.status.missing.is_empty()) {
+        (true, _) => "Suspended",
+        (false, false) => "DependencyMissing",
+        (false, true) => "WaitingForCapacity",
+    };
     plan.actions.extend(root.put_waiting_status(root.suspended(), reason, message));
     if plan.actions.is_empty() && !root.row.label(crate::api::names::STAGE_LABEL).is_empty() {
         plan.actions.extend(root.put_index("", "Waiting"));
@@ -267,6 +293,7 @@ fn bind(seen: &Seen, row: &Row, mut next: Placement, member: &str, now: Time) ->
     spec.mirror_uid = None;
     spec.dependencies.clear();
     spec.withdrawal = None;
+    next.status.missing.clear();
     decision::enter(&mut next, Stage::Reserving, now);
     next.status.position = None;
     next.status.decided_at = now.micro_text();

@@ -263,6 +263,58 @@ fn a_later_job_waits_for_an_earlier_one_that_fits_and_passes_one_that_does_not()
 }
 
 #[test]
+fn a_job_whose_pods_name_what_is_missing_says_so_and_holds_neither_place_nor_turn() {
+    let mut world = World::new(&[("eu", "16")]);
+    world.publish(&["eu"]);
+    let mut job = ray_job("first", "ml", "2");
+    job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["volumes"] = json!([
+        {"name": "code", "configMap": {"name": "script"}},
+        {"name": "more", "configMap": {"name": "extras", "optional": true}},
+        {"name": "key", "secret": {"secretName": "key"}},
+    ]);
+    let first = hub(&mut world, job);
+    world.now = Time(world.now.0 + 1_000);
+    let second = hub(&mut world, ray_job("second", "ml", "2"));
+    for _ in 0..8 {
+        world.step(&first);
+        world.now = Time(world.now.0 + 1_000);
+    }
+    let placement = world.placement_of(&first).unwrap();
+    assert_eq!(placement.spec.stage, Stage::Waiting);
+    let lacks = ["Secret default/key is missing on the hub", "ConfigMap default/script is missing on the hub"];
+    let mut missing = placement.status.missing.clone();
+    missing.sort();
+    assert_eq!(missing, [lacks[1], lacks[0]]);
+    let status = world.get(&Cluster::Hub, &first).unwrap()["status"].clone();
+    assert_eq!(status["reason"], "DependencyMissing");
+    let message = status["message"].as_str().unwrap();
+    assert!(message.starts_with("waits for what its pods name: ") && message.ends_with("and 1 more"), "{message}");
+
+    world.publish(&["eu"]);
+    for _ in 0..4 {
+        world.step(&second);
+    }
+    assert_eq!(stage(&world, &second), Some(Stage::Reserving), "{:?}", world.placement_of(&second));
+    let name = Id::new(Kind::Placement, "default", "rayjob-second");
+    world.edit(&Cluster::Hub, &name, |body| body["spec"]["stage"] = "Running".into());
+
+    // One of two is not enough; what comes is seen without anybody's help.
+    for (kind, name, then) in [("ConfigMap", "script", Stage::Waiting), ("Secret", "key", Stage::Reserving)] {
+        hub(&mut world, json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}}));
+        for _ in 0..8 {
+            world.now = Time(world.now.0 + 1_000);
+            world.publish(&["eu"]);
+            world.step(&first);
+            if stage(&world, &first) == Some(Stage::Reserving) {
+                break;
+            }
+        }
+        assert_eq!(stage(&world, &first), Some(then), "{:?}", world.placement_of(&first));
+    }
+    assert_eq!(world.placement_of(&first).unwrap().status.missing, [""; 0]);
+}
+
+#[test]
 fn gangs_in_flight_are_counted_until_the_picture_counts_them() {
     let mut world = World::new(&[("eu", "8")]);
     let queue = Id::new(Kind::Queue, "", "ml");

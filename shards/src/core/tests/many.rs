@@ -174,8 +174,57 @@ fn an_old_sight_of_a_seat_does_not_free_the_units_of_its_next_life() {
     // The same for a seat that is not there at all.
     let mut view = View::default();
     view.heard(&profile, now);
-    view.named("b", now);
+    view.named(&unit("b#2"), now);
     assert!(!view.dangling(&unit("b#2"), &profile, later), "nothing was heard for long");
+}
+
+/// A holder that a person wrote keeps a unit from everybody no longer than a seat that died.
+#[test]
+fn a_holder_that_no_seat_accounts_for_is_nobody_after_d_of_fresh_sight() {
+    let seat = |transitions| Record {
+        name: "seat-a".into(),
+        version: "5".into(),
+        holder: "a/5".into(),
+        transitions,
+        ..Record::default()
+    };
+    let profile = Profile::DEFAULT;
+    for (holder, free_at_once, free_after_d) in [
+        ("a#5", false, false),
+        ("a#99", false, true),
+        ("x#y", false, true),
+        ("a#", false, true),
+        ("#", false, true),
+        ("gone#1", false, true),
+        ("a#4", true, true),
+        ("somebody", true, true),
+        ("", true, true),
+    ] {
+        let unit = Record { name: "q-00".into(), holder: holder.into(), ..Record::default() };
+        let mut view = View::default();
+        view.heard(&profile, Mono(0));
+        let units = [("q-00".to_owned(), unit.clone())].into();
+        view.listed([("a".to_owned(), seat(5))].into(), &units, &profile, Mono(0));
+        assert_eq!(view.dangling(&unit, &profile, Mono(0)), free_at_once, "{holder:?}");
+        let hear = |view: &mut View, from: u64, to: u64| {
+            for ms in (from..=to).step_by(500) {
+                view.heard(&profile, Mono(ms));
+                view.named(&unit, Mono(ms));
+            }
+        };
+        hear(&mut view, 0, profile.dead_ms - 500);
+        assert_eq!(view.dangling(&unit, &profile, Mono(profile.dead_ms - 500)), free_at_once, "{holder:?}");
+        // What was not heard proves nothing: D is counted anew.
+        hear(&mut view, 10 * profile.dead_ms, 11 * profile.dead_ms - 500);
+        assert_eq!(view.dangling(&unit, &profile, Mono(11 * profile.dead_ms - 500)), free_at_once, "{holder:?}");
+        hear(&mut view, 11 * profile.dead_ms, 11 * profile.dead_ms);
+        assert_eq!(view.dangling(&unit, &profile, Mono(11 * profile.dead_ms)), free_after_d, "{holder:?}");
+        // The seat's next life accounts for the name after all.
+        if holder == "a#99" {
+            view.take_in("a", seat(99), &profile, Mono(11 * profile.dead_ms));
+            assert!(!view.dangling(&unit, &profile, Mono(11 * profile.dead_ms)));
+        }
+    }
 }
 
 /// Found by the simulator: a release that the hub refused left a unit with a seat that did not know of it.
