@@ -118,14 +118,9 @@ impl Record {
 
     /// Of a unit record: seat and incarnation of its holder.
     pub fn held_by(&self) -> Option<(&str, u64)> {
-        holder(&self.holder)
+        let (seat, incarnation) = self.holder.rsplit_once('#')?;
+        Some((seat, incarnation.parse().ok()?))
     }
-}
-
-/// Seat and incarnation that a unit record's holder names; `None` where it is not of this form.
-pub(crate) fn holder(text: &str) -> Option<(&str, u64)> {
-    let (seat, incarnation) = text.rsplit_once('#')?;
-    Some((seat, incarnation.parse().ok()?))
 }
 
 #[cfg(test)]

@@ -71,9 +71,9 @@ impl Engine {
     fn carried_out(&mut self, flight: &Flight, action: &Action, version: Version, now: Time) {
         let Some(id) = target(action) else { return };
         let cluster = action.cluster();
-        if let Some((root, _, generation)) = &flight.root
+        if let Some((root, identity, generation)) = &flight.root
             && writes_member(action)
-            && let Some(memo) = self.memo(root, *generation)
+            && let Some(memo) = self.memo(root, identity, *generation)
         {
             let written = &mut memo.written;
             let highest = written.entry(id.kind).or_default();
@@ -179,8 +179,8 @@ impl Engine {
 
     /// The generation is clean no more (`sharding.md` 1.10, 1.11): something sent to the member may yet happen there.
     pub(super) fn left_unknown(&mut self, flight: &Flight) {
-        if let Some((root, _, generation)) = &flight.root
-            && let Some(memo) = self.memo(root, *generation)
+        if let Some((root, identity, generation)) = &flight.root
+            && let Some(memo) = self.memo(root, identity, *generation)
         {
             memo.unknown = true;
         }
@@ -225,9 +225,10 @@ impl Engine {
     ) {
         match (&flight.purpose, result) {
             (Purpose::Fetch(cluster, id), result) => {
+                let before = self.fetched.get(&(cluster.clone(), id.clone())).map_or(0, |before| before.failures);
                 let fetched = match result {
-                    Ok(body) => Fetched { begun, body, error: None },
-                    Err(error) => Fetched { begun, body: None, error: Some(error) },
+                    Ok(body) => Fetched { begun, body, error: None, failures: 0 },
+                    Err(error) => Fetched { begun, body: None, error: Some(error), failures: before + 1 },
                 };
                 self.fetched.insert((cluster.clone(), id.clone()), fetched);
                 self.finish(ticket, &flight, now, out);
@@ -269,8 +270,8 @@ impl Engine {
         let what = match found {
             Some(object) => {
                 let (_, version) = identity(object);
-                if let (Some((root, _, generation)), Cluster::Member(_)) = (&flight.root, &cluster)
-                    && let Some(memo) = self.memo(root, *generation)
+                if let (Some((root, identity, generation)), Cluster::Member(_)) = (&flight.root, &cluster)
+                    && let Some(memo) = self.memo(root, identity, *generation)
                 {
                     let highest = memo.written.entry(id.kind).or_default();
                     *highest = version.max(*highest);

@@ -9,7 +9,7 @@ use super::inflight::{Expectation, Flight, Purpose, What};
 use super::owner::{self, Owner, Which};
 use super::units::Holding;
 use super::{Effect, Engine, Memo};
-use crate::api::{Cluster, Id, Key, Kind, Time};
+use crate::api::{Cluster, Id, Key, Kind, RootId, Time};
 use crate::plan::place::Board;
 use crate::plan::{Action, Asked, Me, Member, Note, Plan, Seen, Why};
 
@@ -134,7 +134,7 @@ impl Engine {
     }
 
     fn plan(&self, key: &Key, owner: &Owner, holding: &Holding, now: Time) -> Plan {
-        let memo = owner.root.as_ref().and_then(|root| self.memos.get(&root.key));
+        let memo = owner.root.as_ref().and_then(|root| self.remembered(root));
         let me = Me {
             unit: owner.unit.clone(),
             epoch: holding.epoch,
@@ -210,7 +210,7 @@ impl Engine {
             }
             Verdict::Wait { handing_over } => {
                 let Some(root) = &owner.root else { return };
-                if handing_over && let Some(memo) = self.memo(&root.key, root.generation) {
+                if handing_over && let Some(memo) = self.memo(&root.key, &root.identity, root.generation) {
                     memo.closing = Some(now + CLOSING);
                 }
                 self.inflight.hold(&root.key, key);
@@ -234,7 +234,7 @@ impl Engine {
 
     fn judge(&self, key: &Key, owner: &Owner, holding: &Holding, actions: Vec<Action>, now: Time) -> Verdict {
         let root = owner.root.as_ref();
-        let memo = root.and_then(|root| self.memos.get(&root.key));
+        let memo = root.and_then(|root| self.remembered(root));
         let nothing = BTreeMap::new();
         let gate = Gate {
             world: &self.world,
@@ -251,14 +251,24 @@ impl Engine {
         gate.judge(actions)
     }
 
-    /// What is remembered of the present generation of a root object; `None` for an earlier one, whose late answers say
-    /// nothing about this one (it began only after the earlier had come to rest).
-    pub(super) fn memo(&mut self, root: &Key, generation: i64) -> Option<&mut Memo> {
-        let memo = self.memos.entry(root.clone()).or_default();
-        if memo.generation < generation {
-            *memo = Memo { generation, ..Memo::default() };
+    /// What is remembered of a generation of a root object, if it is the present one. Late answers of an earlier one, or of a
+    /// root object that had the same name, say nothing about it: it began only after those had come to rest.
+    pub(super) fn memo(&mut self, root: &Key, identity: &RootId, generation: i64) -> Option<&mut Memo> {
+        let present = owner::of(&self.world, root).ok().and_then(|owner| owner.root);
+        if present.is_some_and(|present| present.generation != generation || present.identity != *identity) {
+            return None;
         }
-        (memo.generation == generation).then_some(memo)
+        let memo = self.memos.entry(root.clone()).or_default();
+        if memo.generation != generation || memo.identity.as_ref() != Some(identity) {
+            *memo = Memo { identity: Some(identity.clone()), generation, ..Memo::default() };
+        }
+        Some(memo)
+    }
+
+    /// The same, to look at.
+    fn remembered(&self, root: &owner::Root) -> Option<&Memo> {
+        let memo = self.memos.get(&root.key)?;
+        (memo.generation == root.generation && memo.identity.as_ref() == Some(&root.identity)).then_some(memo)
     }
 
     #[expect(clippy::too_many_arguments, reason = "everything that one sending needs, each once")]
@@ -274,11 +284,11 @@ impl Engine {
     ) {
         for action in actions {
             let root = owner.root.as_ref().map(|root| (root.key.clone(), root.identity.clone(), root.generation));
-            if let Some((root, _, generation)) = &root
+            if let Some((root, identity, generation)) = &root
                 && writes_member(&action)
             {
                 let sent = (owner.unit.clone(), holding.epoch);
-                if let Some(memo) = self.memo(root, *generation) {
+                if let Some(memo) = self.memo(root, identity, *generation) {
                     memo.sent.insert(sent);
                 }
             }

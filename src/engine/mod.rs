@@ -38,7 +38,7 @@ use self::queue::Queue;
 use self::tables::World;
 use self::units::Units;
 use crate::api::fleet::MemberClusterSpec;
-use crate::api::{Cluster, Id, Key, Kind, MemberName, Time, Version};
+use crate::api::{Cluster, Id, Key, Kind, MemberName, RootId, Time, Version};
 use crate::plan::place::Board;
 use crate::plan::{Action, Asked, Dashboard, Fetched, Flags, JobAnswer, Note, Plan, RayTable, Seen, SubmitOutcome};
 use crate::row::{TableChange, Tables};
@@ -171,6 +171,8 @@ const LOOKS_MAX: usize = 128;
 /// What is remembered about the present generation of a root object.
 #[derive(Clone, Debug, Default)]
 struct Memo {
+    /// Of the root object.
+    identity: Option<RootId>,
     generation: i64,
     /// A write to the member has, or had, an unknown outcome.
     unknown: bool,
@@ -288,7 +290,8 @@ impl Engine {
     /// Takes one thing that happened, at `now`; returns what the shell should do, in order.
     pub fn handle(&mut self, input: Input, now: Time) -> Vec<Effect> {
         let mut out = Vec::new();
-        if self.wake_at.is_some_and(|at| at <= now) {
+        // A tick may come early: whoever rings may go by a clock that runs faster than `now`. It is asked for again.
+        if matches!(input, Input::Tick) || self.wake_at.is_some_and(|at| at <= now) {
             self.wake_at = None;
         }
         self.take_in(input, now, &mut out);

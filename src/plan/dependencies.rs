@@ -17,8 +17,14 @@ use crate::row::Row;
 /// An answer that is in the way is read again after this time.
 pub const READ_AGAIN: Duration = Duration::from_secs(3);
 
-/// What was missing on the hub before anything was bound is looked for again after this time.
+/// What was found on the hub before anything is bound counts this long; longer than any read takes.
+const COUNTS: Duration = Duration::from_secs(15);
+/// What was missing there is looked for again after this time at first, ever more rarely the longer the object waits.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// At least so often.
+const LOOK_RARELY: Duration = Duration::from_mins(1);
+/// A read that fails this often in a row counts as missing: one that fails once costs nobody its turn.
+const FAILURES: u32 = 3;
 
 /// What a look at the dependencies comes to.
 #[derive(Debug, Default)]
@@ -31,6 +37,8 @@ pub struct Dependencies {
     pub actions: Vec<Action>,
     /// What is in the way, in a sentence.
     pub blocked: Option<String>,
+    /// It is in the way for good: missing on the hub, or a stranger's on the member. Else it could not be read.
+    pub lacking: bool,
 }
 
 /// Names that the pod templates of a root object give, and whether each may be missing.
@@ -90,20 +98,23 @@ pub struct OnHub {
     pub fetch: Vec<Fetch>,
     /// What it lacks, in sentences; nothing while it is not read.
     pub missing: Vec<String>,
-    /// When what is missing is to be looked for again.
+    /// A read failed, and not often enough yet to count as missing.
+    pub unread: bool,
+    /// When what is missing or unread is to be looked for again.
     pub next: Option<Time>,
 }
 
 impl OnHub {
     /// Whether all was read and is there.
     pub fn is_complete(&self) -> bool {
-        self.fetch.is_empty() && self.missing.is_empty()
+        self.fetch.is_empty() && self.missing.is_empty() && !self.unread
     }
 }
 
-/// Looks for what a root object names on the hub, before a place is taken for it. What was found counts as found: the
-/// reservation reads it afresh.
-pub fn on_hub(seen: &Seen, root: &Root, now: Time) -> OnHub {
+/// Looks for what a root object that waits since `since` names on the hub, before a place is taken for it. The reservation
+/// reads it afresh.
+pub fn on_hub(seen: &Seen, root: &Root, since: Time, now: Time) -> OnHub {
+    let rarely = (now.since(since) / 10).clamp(LOOK_AGAIN, LOOK_RARELY);
     let mut result = OnHub::default();
     for id in named(root).into_iter().filter_map(|(id, may_miss)| (!may_miss).then_some(id)) {
         let cluster = Cluster::Hub;
@@ -111,15 +122,25 @@ pub fn on_hub(seen: &Seen, root: &Root, now: Time) -> OnHub {
             result.fetch.push(Fetch { cluster, id, not_before: Time::default() });
             continue;
         };
-        match (&read.error, &read.body) {
-            (None, Some(_)) => continue,
-            (None, None) => result.missing.push(format!("{id} is missing on the hub")),
-            (Some(why), _) => result.missing.push(format!("{id} cannot be read on the hub: {why}")),
-        }
-        let again = read.begun + LOOK_AGAIN;
+        let (again, there) = match (&read.error, &read.body) {
+            (None, Some(_)) => (read.begun + COUNTS, true),
+            (None, None) => {
+                result.missing.push(format!("{id} is missing on the hub"));
+                (read.begun + rarely, false)
+            }
+            (Some(_), _) if read.failures < FAILURES => {
+                result.unread = true;
+                (read.begun + READ_AGAIN, false)
+            }
+            (Some(_), _) => {
+                // Without the cause, which may have other words each time.
+                result.missing.push(format!("{id} cannot be read on the hub"));
+                (read.begun + rarely, false)
+            }
+        };
         if again <= now {
             result.fetch.push(Fetch { cluster, id, not_before: again });
-        } else {
+        } else if !there {
             result.next = Some(result.next.map_or(again, |at| at.min(again)));
         }
     }
@@ -130,6 +151,8 @@ pub fn on_hub(seen: &Seen, root: &Root, now: Time) -> OnHub {
 /// Reads that were begun before `since` are asked for again.
 pub fn look(seen: &Seen, member: &MemberName, root: &Root, mirror: &Row, since: Time, now: Time) -> Dependencies {
     let mut result = Dependencies::default();
+    // A time that is yet to come was written by another clock: no read could ever be later.
+    let since = if since > now { now - READ_AGAIN } else { since };
     let there = Cluster::Member(member.clone());
     for (id, may_miss) in named(root) {
         let (original, copy) = (read(seen, Cluster::Hub, &id, since), read(seen, there.clone(), &id, since));
@@ -140,12 +163,18 @@ pub fn look(seen: &Seen, member: &MemberName, root: &Root, mirror: &Row, since: 
             (Err(why), _) => result.block(format!("{id} cannot be read on the hub: {why}")),
             (_, Err(why)) => result.block(format!("{id} cannot be read on {member}: {why}")),
             (Ok(None), _) if may_miss => {}
-            (Ok(None), _) => result.block(format!("{id} is missing on the hub")),
+            (Ok(None), _) => {
+                result.lacking |= free;
+                result.block(format!("{id} is missing on the hub"));
+            }
             (Ok(Some(original)), Ok(copy)) => {
                 result.names.push(format!("{}/{}", id.kind, id.name));
                 match renew(&there, &id, original, copy, mirror) {
                     Ok(action) => result.actions.extend(action),
-                    Err(why) => result.block(why),
+                    Err(why) => {
+                        result.lacking |= free;
+                        result.block(why);
+                    }
                 }
             }
         }

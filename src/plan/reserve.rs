@@ -178,7 +178,9 @@ impl Draft<'_> {
         }
         let blocked = match (dependencies.blocked, self.pod_group(mirror)) {
             // No shortage that passes by itself: it does not keep others of its queue from this member.
-            (Some(why), _) if self.now >= deadline => return self.give_back("DependencyMissing", &why, true),
+            (Some(why), _) if dependencies.lacking && self.now >= deadline => {
+                return self.give_back("DependencyMissing", &why, true);
+            }
             (Some(why), _) => why,
             (None, Err(why)) => why,
             (None, Ok(None)) => {

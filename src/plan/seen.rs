@@ -75,6 +75,8 @@ pub struct Fetched {
     pub body: Option<Arc<Value>>,
     /// The read failed: why, in words.
     pub error: Option<String>,
+    /// How often in a row it has failed.
+    pub failures: u32,
 }
 
 /// Answers of Ray dashboards, by member, dashboard and submission id.

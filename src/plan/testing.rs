@@ -196,7 +196,8 @@ impl World {
         }
         for Fetch { cluster, id, .. } in &plan.fetch {
             let body = self.get(cluster, id).cloned().map(Arc::new);
-            self.fetched.insert((cluster.clone(), id.clone()), Fetched { begun: self.now, body, error: None });
+            self.fetched
+                .insert((cluster.clone(), id.clone()), Fetched { begun: self.now, body, error: None, failures: 0 });
         }
         if !plan.relist.is_empty() {
             self.listed = self.now;

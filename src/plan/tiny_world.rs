@@ -19,6 +19,8 @@ pub(super) struct World {
     pub(super) ray_says: Option<Value>,
     /// No question about a job is answered.
     pub(super) ray_is_silent: bool,
+    /// What becomes of submissions; the job is known afterwards where they are accepted.
+    pub(super) ray_takes: SubmitOutcome,
     pub(super) submissions: Vec<(String, Value)>,
     pub(super) events: Vec<String>,
     /// Every action that was carried out, in words.
@@ -36,6 +38,7 @@ impl World {
             rays: RayTable::default(),
             ray_says: None,
             ray_is_silent: false,
+            ray_takes: SubmitOutcome::Accepted,
             submissions: Vec::new(),
             events: Vec::new(),
             log: Vec::new(),
@@ -207,8 +210,10 @@ impl World {
                     }
                     Question::Submit { job, body } => {
                         self.submissions.push((job.to_string(), body));
-                        view.submitted = Some((now, SubmitOutcome::Accepted));
-                        self.ray_says = Some(json!({ "status": "PENDING" }));
+                        view.submitted = Some((now, self.ray_takes.clone()));
+                        if self.ray_takes == SubmitOutcome::Accepted {
+                            self.ray_says = Some(json!({ "status": "PENDING" }));
+                        }
                     }
                     Question::Stop { job } => {
                         self.log.push(format!("stop {job}"));

@@ -26,10 +26,11 @@ impl Clock {
     /// Now.
     pub fn now(&self) -> Time {
         let mut anchor = self.anchor.lock().expect("no code panics while it holds the anchor");
-        let here = Instant::now();
-        let passed = i64::try_from(here.duration_since(anchor.1).as_micros()).unwrap_or(i64::MAX);
-        *anchor = (reading(anchor.0, passed, wall_us()), here);
-        Time(anchor.0 / 1_000)
+        let passed = u64::try_from(anchor.1.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let shown = reading(anchor.0, i64::try_from(passed).unwrap_or(i64::MAX), wall_us());
+        // Whole microseconds only, or each call would lose the rest of one.
+        *anchor = (shown, anchor.1 + Duration::from_micros(passed));
+        Time(shown / 1_000)
     }
 
     /// How long from now until `time`; zero if it has passed.

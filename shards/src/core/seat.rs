@@ -96,7 +96,12 @@ impl Shards {
         if self.calls.any(|p| matches!(p, Purpose::TakeSeat { .. } | Purpose::ReadSeat)) {
             return;
         }
+        let highest = self.units.highest_incarnation(&self.me.seat);
         let (mut record, exists) = match self.view.seat(&self.me.seat) {
+            // Deleted by a person: another process of this name may trust it for H yet. Ours would make its units free.
+            None if highest > self.seat.incarnation && !self.view.is_long_absent(&self.me.seat, &self.profile, now) => {
+                return;
+            }
             None => (Record { name: self.seat_name(), ..Record::default() }, false),
             Some(record) => {
                 let free = record.holder.is_empty()
@@ -112,7 +117,6 @@ impl Shards {
         record.holder.clone_from(&self.me.process);
         // Above every incarnation that was ever seen: a seat that a person deletes must not begin to count anew, or the
         // unit records of its earlier lives would look alive for ever.
-        let highest = self.units.highest_incarnation(&self.me.seat);
         record.transitions = record.transitions.max(self.seat.incarnation).max(highest) + 1;
         self.describe(&mut record);
         let ask = if exists { Ask::Put(record) } else { Ask::Create(record) };

@@ -415,7 +415,10 @@ fn a_seat_that_a_person_deleted_counts_on_and_its_units_are_taken_again() {
     // The same while no process runs.
     store.delete("seat-a");
     let mut c = Process::new("a", "a/3");
-    c.run(&mut store, 12_000, 16_000);
+    // The one before may trust its seat for H yet.
+    c.run(&mut store, 12_000, 24_000);
+    assert_eq!((c.held.len(), store.records.get("seat-a")), (0, None));
+    c.run(&mut store, 24_000, 40_000);
     assert_eq!((c.held.len(), store.records["seat-a"].transitions), (64, 4));
 }
 

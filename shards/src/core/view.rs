@@ -35,8 +35,9 @@ pub(super) struct View {
     seats: BTreeMap<String, Observed>,
     /// Seats that unit records name and that are not there: since when we see that.
     absent: BTreeMap<String, Mono>,
-    /// Holders of unit records that no seat's record accounts for, a person's writing for example: since when we see them.
-    strange: BTreeMap<String, Mono>,
+    /// Unit records whose holder no seat's record accounts for, a person's writing for example: the unit's name, and its
+    /// record with the time since when we see it.
+    strange: BTreeMap<String, (Record, Mono)>,
     /// When a list, or our own renewal, last came through.
     heard: Option<Mono>,
     /// No seat falls silent before.
@@ -52,7 +53,7 @@ impl View {
     pub(super) fn heard(&mut self, profile: &Profile, now: Mono) {
         if !self.hears(profile, now) {
             let seats = self.seats.values_mut().map(|seat| &mut seat.changed);
-            let began = seats.chain(self.absent.values_mut()).chain(self.strange.values_mut());
+            let began = seats.chain(self.absent.values_mut()).chain(self.strange.values_mut().map(|(_, since)| since));
             began.for_each(|since| *since = now);
         }
         self.heard = Some(now);
@@ -97,10 +98,7 @@ impl View {
             }
             Some((seat, incarnation)) => match self.seat(seat) {
                 // A seat that a person deleted: its holder may trust it for H yet.
-                None => {
-                    self.hears(profile, now)
-                        && self.absent.get(seat).is_some_and(|since| *since + profile.dead_ms <= now)
-                }
+                None => self.is_long_absent(seat, profile, now),
                 Some(s) if s.transitions == incarnation => s.holder.is_empty(),
                 // An older life than the record names: our sight is old, or a person has set the seat back.
                 Some(s) if s.transitions < incarnation => {
@@ -111,10 +109,15 @@ impl View {
         }
     }
 
+    /// For D, in fresh sight, the seat has not been there.
+    pub(super) fn is_long_absent(&self, seat: &str, profile: &Profile, now: Mono) -> bool {
+        self.hears(profile, now) && self.absent.get(seat).is_some_and(|since| *since + profile.dead_ms <= now)
+    }
+
     /// For D, in fresh sight, no seat has accounted for the holder: nobody of that name can have authority.
     fn stays_strange(&self, record: &Record, profile: &Profile, now: Mono) -> bool {
-        let since = self.strange.get(&record.holder);
-        self.hears(profile, now) && since.is_some_and(|since| *since + profile.dead_ms <= now)
+        let seen = self.strange.get(&record.name).filter(|(seen, _)| seen.version == record.version);
+        self.hears(profile, now) && seen.is_some_and(|(_, since)| *since + profile.dead_ms <= now)
     }
 
     /// All seats as they were listed, and the unit records listed with them.
@@ -131,7 +134,7 @@ impl View {
         }
         let holders: BTreeSet<&str> = units.values().filter_map(Record::held_by).map(|(seat, _)| seat).collect();
         self.absent.retain(|seat, _| holders.contains(seat.as_str()));
-        self.strange.retain(|holder, _| units.values().any(|unit| unit.holder == *holder));
+        self.strange.retain(|unit, _| units.contains_key(unit));
         units.values().for_each(|unit| self.named(unit, now));
     }
 
@@ -146,16 +149,18 @@ impl View {
                 self.seat(seat).is_some_and(|known| known.transitions < incarnation)
             }
         };
-        if strange {
-            self.strange.entry(unit.holder.clone()).or_insert(now);
+        if !strange {
+            self.strange.remove(&unit.name);
+        } else if self.strange.get(&unit.name).is_none_or(|(seen, _)| seen.version != unit.version) {
+            self.strange.insert(unit.name.clone(), (unit.clone(), now));
         }
     }
 
     /// A seat's record as a list or an answer to us shows it.
     pub(super) fn take_in(&mut self, seat: &str, record: Record, profile: &Profile, now: Mono) {
         self.absent.remove(seat);
-        self.strange.retain(|holder, _| {
-            lease::holder(holder).is_none_or(|(name, incarnation)| name != seat || record.transitions < incarnation)
+        self.strange.retain(|_, (unit, _)| {
+            unit.held_by().is_none_or(|(name, incarnation)| name != seat || record.transitions < incarnation)
         });
         let known = self.seats.get(seat).filter(|known| known.record.transitions == record.transitions);
         let same = known.filter(|known| known.record.version == record.version);

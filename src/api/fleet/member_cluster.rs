@@ -10,6 +10,8 @@ use super::Condition;
 /// Spec and status of a `MemberCluster` as a row keeps them.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+// A rule on changes of the spec is skipped where there was none.
+#[schemars(extend("required" = ["spec"]))]
 pub struct MemberCluster {
     /// What an operator wrote.
     pub spec: MemberClusterSpec,
@@ -20,11 +22,17 @@ pub struct MemberCluster {
 /// How a member is reached and used.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = [{
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "message": "units is a power of two from 1 to 32",
+        "rule": "!has(self.units) || self.units in [1, 2, 4, 8, 16, 32]",
+    },
     // Another number gives every root object of the member another owner, while the former one still acts.
-    "message": "units cannot be changed after registration",
-    "rule": "has(self.units) == has(oldSelf.units) && (!has(self.units) || self.units == oldSelf.units)",
-}]))]
+    {
+        "message": "units cannot be changed after registration (4 where none is given)",
+        "rule": "(has(self.units) ? self.units : 4) == (has(oldSelf.units) ? oldSelf.units : 4)",
+    },
+]))]
 pub struct MemberClusterSpec {
     /// Secret on the hub with a kubeconfig whose credentials stand inline (key `kubeconfig` unless named).
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::scheduler;
-use crate::api::fleet::{GangPods, GangToleration, MemberCapacitySpec, NodeClass, Placement, QueuePicture, Stage};
+use crate::api::fleet::{
+    GangPods, GangShape, GangToleration, MemberCapacitySpec, NodeClass, Placement, QueuePicture, Stage,
+};
 use crate::api::names::{POD_GROUP_ANNOTATION, TASK_SPEC_ANNOTATION};
 use crate::api::{Cluster, Id, Kind, Time};
 use crate::plan::gang::{Gang, SUBMITTER_GROUP, SUBMITTER_TASK, pod_group_name};
@@ -93,7 +95,7 @@ pub fn observe(seen: &Seen, on: Member, now: Time, skip: &dyn Fn(&str) -> bool) 
         let there = on.tables.get(&id).map(|row| &row.facts);
         let admitted = matches!(there, Some(Facts::PodGroup(g)) if !matches!(&*g.phase, "" | "Pending"));
         if !admitted && !skip(&placement.spec.root.root_id) {
-            gangs.promise(placement, there.is_some())?;
+            gangs.promise(placement, pods.get(&id).map_or(&[], Vec::as_slice), there.is_some())?;
         }
     }
     spec.reserved = gangs.reserved.texts();
@@ -278,24 +280,25 @@ impl Gangs {
             "Running" => placed >= group.min_member,
             _ => false,
         };
-        let missing = if holds { least.clone().minus(&allocated).at_least_zero() } else { Resources::new() };
+        // Volcano forgets what an admitted gang lacks once it has fewer pods on nodes than its minimum (`holds`). Its
+        // pods want their places all the same, in the queue and on nodes, and tables of two kinds need not be of one
+        // moment: a PodGroup that runs may be seen before its pods are.
+        let ours = ours.and_then(|p| p.status.gang.as_ref());
+        let admitted = match &*group.phase {
+            "Inqueue" | "Running" | "Unknown" => true,
+            // All its pods have ended: those of a gang of ours that goes on are made anew.
+            "Completed" => ours.is_some(),
+            _ => false,
+        };
+        let lacks = least.clone().minus(&allocated).at_least_zero();
+        let missing = if holds || (admitted && ours.is_some()) { lacks } else { Resources::new() };
         if holds {
             self.reserved.add(if &*group.phase == "Inqueue" { &least } else { &missing });
         }
-        // Volcano forgets what an admitted gang lacks once it has fewer pods on nodes than its minimum (`holds`). Its
-        // pods want their places all the same, and tables of two kinds need not be of one moment: a PodGroup that runs
-        // may be seen before its pods are.
-        if matches!(&*group.phase, "Inqueue" | "Running" | "Unknown") {
-            match ours.and_then(|p| p.status.gang.as_ref()) {
-                Some(shape) => {
-                    for pods_of in &shape.pods {
-                        let there = pods.iter().filter(|(row, pod)| has_its_place(row, pod, &pods_of.group)).count();
-                        let there = i32::try_from(there).unwrap_or(i32::MAX);
-                        self.promise_pods(GangPods { count: pods_of.count - there, ..pods_of.clone() });
-                    }
-                }
-                None => waiting.iter().for_each(|(_, pod)| self.promise_pods(of_pod(pod))),
-            }
+        match ours.filter(|_| admitted) {
+            Some(shape) => self.promise_rest(shape, pods),
+            None if admitted => waiting.iter().for_each(|(_, pod)| self.promise_pods(of_pod(pod))),
+            None => {}
         }
         let queue = if group.queue.is_empty() { "default" } else { &group.queue };
         let Some(terms) = self.queues.get_mut(queue) else { return Ok(()) };
@@ -308,14 +311,32 @@ impl Gangs {
         Ok(())
     }
 
-    /// A gang of ours that Volcano has not admitted yet counts as if it had.
-    fn promise(&mut self, placement: &Placement, has_group: bool) -> Result<(), String> {
+    /// What a gang still needs besides the pods that have their places.
+    fn promise_rest(&mut self, shape: &GangShape, pods: &[(&Row, &PodFacts)]) {
+        for pods_of in &shape.pods {
+            let there = pods.iter().filter(|(row, pod)| has_its_place(row, pod, &pods_of.group)).count();
+            let there = i32::try_from(there).unwrap_or(i32::MAX);
+            self.promise_pods(GangPods { count: pods_of.count - there, ..pods_of.clone() });
+        }
+    }
+
+    /// A gang of ours that Volcano has not admitted yet counts as if it had. It has pods where its PodGroup was lost, or is
+    /// on its way from Unknown back to Running: what they have counts once.
+    fn promise(&mut self, placement: &Placement, pods: &[(&Row, &PodFacts)], has_group: bool) -> Result<(), String> {
         let Some(shape) = &placement.status.gang else { return Ok(()) };
         let gang = Gang::parse(shape)?;
-        self.reserved.add(&gang.min);
-        shape.pods.iter().for_each(|pods| self.promise_pods(pods.clone()));
+        let mut placed = Resources::new();
+        for (_, pod) in pods.iter().filter(|(row, pod)| row.deleting.is_none() && !is_finished(pod)) {
+            if !pod.node.is_empty() {
+                placed.add(&requests(pod)?);
+            }
+        }
+        let lacks = gang.min.clone().minus(&placed).at_least_zero();
+        self.reserved.add(&lacks);
+        self.promise_rest(shape, pods);
         if let Some(terms) = self.queues.get_mut(&placement.spec.queue) {
-            terms.inqueue.add(&gang.min);
+            // Pods of a PodGroup are counted with it; without one nobody else counts them.
+            terms.inqueue.add(if has_group { &lacks } else { &gang.min });
             terms.requested.add(&gang.full);
             terms.picture.pod_groups += i32::from(!has_group);
         }

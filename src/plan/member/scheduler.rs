@@ -88,7 +88,7 @@ mod tests {
 
     fn read(text: &str) -> SchedulerPicture {
         let body = Arc::new(json!({"data": {KEY: text}}));
-        settings(Some(&Fetched { begun: Time(0), body: Some(body), error: None }))
+        settings(Some(&Fetched { begun: Time(0), body: Some(body), error: None, failures: 0 }))
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn without_settings_the_defaults_are_assumed_and_it_says_so() {
-        let picture = settings(Some(&Fetched { begun: Time(0), body: None, error: None }));
+        let picture = settings(Some(&Fetched { begun: Time(0), body: None, error: None, failures: 0 }));
         assert_eq!((&*picture.queue_plugin, &*picture.overcommit_factor), ("proportion", "1.2"));
         assert!(picture.settings_source.contains("assumed"));
     }

@@ -578,15 +578,17 @@ fn a_gang_holds_its_whole_room_whatever_moment_each_table_shows() {
     is(&mut world, &group(), "Inqueue");
     until(&mut world, &root, Stage::Admitted);
     let pods = [("h", "headgroup", "2"), ("w", "w", "2"), ("s", "submittergroup", "500m")];
-    for phase in ["", "Pending", "Inqueue", "Running", "Unknown"] {
+    for phase in ["", "Pending", "Inqueue", "Running", "Unknown", "Completed"] {
         for on_nodes in 0..8 {
             is(&mut world, &group(), phase);
             for (i, (name, task, cpu)) in pods.into_iter().enumerate() {
                 let node = if on_nodes >> i & 1 == 1 { "n1" } else { "" };
                 world.put(&eu(), pod_of_gang(name, task, cpu, node, "Pending"));
             }
-            let held = held(&mut world);
-            assert!(held >= 4500, "{held}: PodGroup {phase:?}, pods on nodes {on_nodes:03b}");
+            let what = format!("PodGroup {phase:?}, pods on nodes {on_nodes:03b}");
+            assert_eq!(held(&mut world), 4500, "on nodes: {what}");
+            let queue = capacity(&world)["queues"]["ml"].clone();
+            assert_eq!(milli_cpus(&queue["allocated"]) + milli_cpus(&queue["inqueue"]), 4500, "in the queue: {what}");
         }
     }
     // What has ended gives its room back, and only a submitter that is done is not made anew.
@@ -616,11 +618,14 @@ fn pod_of_gang(name: &str, task: &str, cpu: &str, node: &str, phase: &str) -> Va
 fn held(world: &mut World) -> i128 {
     world.publish(&["eu"]);
     let picture = capacity(world);
-    let cpus = |v: &Value| v["cpu"].as_str().unwrap_or("0").parse::<Quantity>().unwrap().nanos() / 1_000_000;
     let promised = picture["promised"].as_array().into_iter().flatten();
     let promised: i128 =
-        promised.map(|p| cpus(&p["requests"]) * i128::from(p["count"].as_i64().unwrap_or_default())).sum();
-    cpus(&picture["used"]) + promised
+        promised.map(|p| milli_cpus(&p["requests"]) * i128::from(p["count"].as_i64().unwrap_or_default())).sum();
+    milli_cpus(&picture["used"]) + promised
+}
+
+fn milli_cpus(amounts: &Value) -> i128 {
+    amounts["cpu"].as_str().unwrap_or("0").parse::<Quantity>().unwrap().nanos() / 1_000_000
 }
 
 #[test]

@@ -195,12 +195,13 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
         let mut again = now + if choice.turn { TURN_EVERY } else { LOOK_EVERY };
         // What cannot start does not hold a place on a member, nor its turn. Looked for once it could go, then until found.
         if choice.member.is_some() || !decided.status.missing.is_empty() {
-            let named = dependencies::on_hub(seen, &root, now);
+            let named = dependencies::on_hub(seen, &root, decision::stage_since(placement, decided), now);
             if let Some(member) = choice.member.filter(|_| named.is_complete()) {
                 return bind(seen, placement, next, &member, now);
             }
-            if named.missing.is_empty() && !named.fetch.is_empty() {
-                return Plan { fetch: named.fetch, ..wait("what its pods name is read on the hub") };
+            if named.missing.is_empty() && (named.unread || !named.fetch.is_empty()) {
+                let next = named.next;
+                return Plan { fetch: named.fetch, next, ..wait("what its pods name is read on the hub") };
             }
             again = again.min(named.next.unwrap_or(again));
             fetch = named.fetch;
@@ -215,7 +216,8 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
         Some(again)
     };
     let mut plan = Plan { fetch, ..wait(next.status.message.clone()) };
-    if !next.status.missing.is_empty() && next.status.missing != decided.status.missing {
+    // Whether others go before it is told without delay.
+    if next.status.missing != decided.status.missing {
         pace = Duration::ZERO;
     }
     plan.next = look.map(|at| at.min(next_back_off(&next, now).unwrap_or(at)));

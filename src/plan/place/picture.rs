@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::pack::fits_class;
 use crate::api::Time;
 use crate::api::fleet::{GangToleration, MemberCapacitySpec, NodeClass, QueuePicture};
 use crate::plan::gang::{Gang, Task};
@@ -129,9 +130,11 @@ impl Picture {
         }
     }
 
-    /// What admitted gangs have yet to take of a dimension.
+    /// What admitted gangs have yet to take of a dimension. A pod that no node takes, even an empty one, takes nothing.
     pub fn promised_of(&self, dimension: &str) -> i128 {
-        let pods: i128 = self.promised.iter().map(|t| t.requests.get(dimension) * i128::from(t.count)).sum();
+        let takes = |c: &Class, t: &Task| fits_class(c, t) && t.requests.over_node(&c.allocatable).is_none();
+        let promised = self.promised.iter().filter(|t| self.classes.iter().any(|c| takes(c, t)));
+        let pods: i128 = promised.map(|t| t.requests.get(dimension) * i128::from(t.count)).sum();
         pods.max(self.queues.values().map(|q| q.inqueue.get(dimension)).sum())
     }
 

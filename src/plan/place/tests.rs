@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::api::fleet::Stage;
 use crate::api::{Cluster, Id, Kind, Time};
 use crate::plan::testing::{World, ray_job};
+use crate::plan::{Action, Fetched};
 
 fn stage(world: &World, root: &Id) -> Option<Stage> {
     world.placement_of(root).map(|p| p.spec.stage)
@@ -312,6 +313,61 @@ fn a_job_whose_pods_name_what_is_missing_says_so_and_holds_neither_place_nor_tur
         assert_eq!(stage(&world, &first), Some(then), "{:?}", world.placement_of(&first));
     }
     assert_eq!(world.placement_of(&first).unwrap().status.missing, [""; 0]);
+}
+
+#[test]
+fn what_is_read_of_the_hub_counts_for_a_while_and_one_failed_read_costs_no_turn() {
+    let mut world = World::new(&[("eu", "16")]);
+    world.publish(&["eu"]);
+    let script = hub(
+        &mut world,
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "script", "namespace": "default"}}),
+    );
+    let mut job = ray_job("train", "ml", "2");
+    job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["volumes"] =
+        json!([{"name": "code", "configMap": {"name": "script"}}]);
+    let root = hub(&mut world, job);
+    for _ in 0..2 {
+        world.step(&root);
+    }
+    let key = (Cluster::Hub, script.clone());
+    let read = |begun, body: bool, failures| Fetched {
+        begun,
+        body: body.then(|| std::sync::Arc::new(json!({}))),
+        error: (failures > 0).then(|| format!("time-out {failures}")),
+        failures,
+    };
+    let hour_ago = Time(world.now.0 - 3_600_000);
+    // What is known, and what comes of a look: reads, and what is said to be missing.
+    let cases = [
+        (None, 1, 0),
+        (Some(read(hour_ago, true, 0)), 1, 0),
+        (Some(read(hour_ago, false, 0)), 1, 1),
+        (Some(read(world.now, false, 0)), 0, 1),
+        (Some(read(world.now, false, 1)), 0, 0),
+        (Some(read(hour_ago, false, 2)), 1, 0),
+        (Some(read(world.now, false, 3)), 0, 1),
+    ];
+    for (known, reads, missing) in cases {
+        world.fetched.remove(&key);
+        world.fetched.extend(known.clone().map(|read| (key.clone(), read)));
+        let plan = world.look("q-00", None, |seen, now| super::plan(seen, &root, now));
+        assert_eq!(plan.fetch.len(), reads, "{known:?}: {plan:?}");
+        assert!(reads > 0 || plan.next.is_some(), "{known:?}: it is looked for again");
+        let said = plan.actions.iter().find_map(|action| match action {
+            Action::Replace { body, .. } => Some(body["status"]["missing"].as_array().map_or(0, Vec::len)),
+            _ => None,
+        });
+        assert_eq!(said.unwrap_or(0), missing, "{known:?}: {plan:?}");
+        let binds = plan
+            .actions
+            .iter()
+            .any(|a| matches!(a, Action::Replace { body, .. } if body["spec"]["stage"] == "Reserving"));
+        assert!(!binds, "{known:?}");
+    }
+    world.fetched.insert(key, read(world.now, true, 0));
+    world.step(&root);
+    assert_eq!(stage(&world, &root), Some(Stage::Reserving));
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn nothing_that_went_is_made_again_before_the_cluster_itself_was_read() {
     let look = |begun: Time, body: Option<Value>, kind: Kind| {
         let (gone, object) = world.of(kind).into_iter().next().unwrap();
         let uid = object["metadata"]["uid"].as_str().unwrap().into();
-        let read = Fetched { begun, body: body.map(Arc::new), error: None };
+        let read = Fetched { begun, body: body.map(Arc::new), error: None, failures: 0 };
         let fetched = BTreeMap::from([((cluster.clone(), id.clone()), read)]);
         let change = TableChange::Remove { id: gone, uid, version: Version(u64::MAX) };
         let plan = world.plan_seeing(&id, |tables| drop(tables.apply(kind, change, lost_at)), &fetched);

@@ -25,7 +25,7 @@ const CHECK_TIMEOUT_SECONDS: i32 = 300;
 
 /// One look at a running job.
 pub(super) fn running(draft: &mut Draft<'_>) -> Flow {
-    if is_stopped(draft) || transition_is_overdue(draft) || check_is_overdue(draft) {
+    if is_stopped(draft) || transition_is_overdue(draft) {
         return Flow::Next;
     }
     let Some(cluster) = ensure_cluster(draft) else { return Flow::Stop };
@@ -99,18 +99,6 @@ fn transition_is_overdue(draft: &mut Draft<'_>) -> bool {
     true
 }
 
-fn check_is_overdue(draft: &mut Draft<'_>) -> bool {
-    let Some(since) = time(draft.old.job_status_check_failure_start_time.as_deref()) else { return false };
-    let due = after(since, CHECK_TIMEOUT_SECONDS);
-    if draft.pass.now < due {
-        draft.pass.look_at(due);
-        return false;
-    }
-    let text = format!("Ray has not answered about the job: exceeded timeout of {CHECK_TIMEOUT_SECONDS}s");
-    draft.go("Failed", "JobStatusCheckTimeoutExceeded", text);
-    true
-}
-
 /// The Service that follows the job from RayCluster to RayCluster.
 fn head_service(draft: &mut Draft<'_>, cluster: &RayCluster) -> Flow {
     let body = build::job_head_service(&draft.job, cluster);
@@ -163,7 +151,7 @@ fn submitter(draft: &Draft<'_>) -> Result<Submitter, String> {
 fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>, end: Option<SubmitterEnd>) -> Flow {
     let Some(dashboard) = draft.dashboard() else {
         draft.pass.waits_for("status.dashboardURL is not readable");
-        return Flow::Stop;
+        return if draft.old.job_status_check_failure_start_time.is_some() { check_failed(draft) } else { Flow::Stop };
     };
     let job: Arc<str> = draft.new.job_id.as_deref().unwrap_or_default().into();
     let key = (draft.pass.member.clone(), dashboard.clone(), job.clone());
@@ -187,8 +175,17 @@ fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>, end:
             check_failed(draft)
         }
         JobAnswer::NotFound if draft.job.spec.mode() == "HTTPMode" => {
-            let submitted = view.submitted.filter(|(when, _)| *when >= at).map(|(_, outcome)| outcome);
-            submit(draft, dashboard, job, submitted)
+            let Some((when, outcome)) = view.submitted else { return submit(draft, dashboard, job) };
+            if when >= at {
+                return submitted(draft, outcome);
+            }
+            // Ray was asked since, and does not know it: what we tried before has failed, and is tried again.
+            let failed = match outcome {
+                SubmitOutcome::Refused(_) | SubmitOutcome::Unknown(_) => check_failed(draft),
+                SubmitOutcome::Accepted | SubmitOutcome::Exists => Flow::Stop,
+            };
+            let sent = submit(draft, dashboard, job);
+            if failed == Flow::Next { failed } else { sent }
         }
         // An answer from before the submitter had ended says nothing about what it did: Ray is asked once more.
         JobAnswer::NotFound if finished.is_some_and(|ended| at < ended + PERIOD) => {
@@ -220,12 +217,20 @@ fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>, end:
     }
 }
 
-/// Begins the streak of failures, once.
+/// Begins the streak of failures, or ends the job where it lasts too long. Judged only where Ray was asked and failed: that
+/// nobody asked for long, because no controller ran, is no failure of Ray.
 fn check_failed(draft: &mut Draft<'_>) -> Flow {
-    if draft.new.job_status_check_failure_start_time.is_some() {
+    let Some(since) = time(draft.new.job_status_check_failure_start_time.as_deref()) else {
+        draft.new.job_status_check_failure_start_time = Some(draft.pass.now.seconds_text());
+        return Flow::Next;
+    };
+    let due = after(since, CHECK_TIMEOUT_SECONDS);
+    if draft.pass.now < due {
+        draft.pass.look_at(due);
         return Flow::Stop;
     }
-    draft.new.job_status_check_failure_start_time = Some(draft.pass.now.seconds_text());
+    let text = format!("Ray has not answered about the job: exceeded timeout of {CHECK_TIMEOUT_SECONDS}s");
+    draft.go("Failed", "JobStatusCheckTimeoutExceeded", text);
     Flow::Next
 }
 
@@ -235,27 +240,26 @@ fn answered(draft: &mut Draft<'_>) -> Flow {
     if had.is_some() { Flow::Next } else { Flow::Stop }
 }
 
-/// HTTPMode: the job is submitted once Ray has said that it does not know it. The id makes a repeat harmless.
-fn submit(
-    draft: &mut Draft<'_>,
-    dashboard: crate::plan::Dashboard,
-    job: Arc<str>,
-    submitted: Option<SubmitOutcome>,
-) -> Flow {
-    match submitted {
-        None => {}
-        Some(SubmitOutcome::Refused(why)) => {
+/// HTTPMode: what came of our submission, where Ray was not asked since.
+fn submitted(draft: &mut Draft<'_>, outcome: SubmitOutcome) -> Flow {
+    match outcome {
+        SubmitOutcome::Refused(why) => {
             draft.pass.waits_for(format!("Ray refuses the job: {why}"));
-            return check_failed(draft);
+            check_failed(draft)
         }
-        Some(outcome @ (SubmitOutcome::Accepted | SubmitOutcome::Exists | SubmitOutcome::Unknown(_))) => {
-            draft.pass.waits_for(match outcome {
-                SubmitOutcome::Unknown(why) => format!("the job may be submitted ({why}); Ray is asked about it next"),
-                _ => "the job was submitted; Ray is asked about it next".to_owned(),
-            });
-            return answered(draft);
+        SubmitOutcome::Unknown(why) => {
+            draft.pass.waits_for(format!("the job may be submitted ({why}); Ray is asked about it next"));
+            check_failed(draft)
+        }
+        SubmitOutcome::Accepted | SubmitOutcome::Exists => {
+            draft.pass.waits_for("the job was submitted; Ray is asked about it next");
+            answered(draft)
         }
     }
+}
+
+/// HTTPMode: the job is submitted once Ray has said that it does not know it. The id makes a repeat harmless.
+fn submit(draft: &mut Draft<'_>, dashboard: crate::plan::Dashboard, job: Arc<str>) -> Flow {
     match build::submit_body(&draft.job, &job) {
         Ok(body) => {
             let member = draft.pass.member.clone();

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::{Id, Kind};
+use crate::plan::SubmitOutcome;
 use crate::plan::tiny_world::{World, ray_job};
 
 fn state(world: &World, id: &Id) -> String {
@@ -150,6 +151,40 @@ fn only_silence_without_a_break_for_five_minutes_fails_a_job() {
         world.after(300);
         assert_eq!(world.status(&id)["reason"], "JobStatusCheckTimeoutExceeded", "{mode}");
     }
+}
+
+#[test]
+fn a_submission_that_never_comes_through_fails_the_job_after_five_minutes() {
+    for outcome in [SubmitOutcome::Unknown("no answer".into()), SubmitOutcome::Refused("no".into())] {
+        let mut world = World::new();
+        world.ray_takes = outcome.clone();
+        let id = world.apply(ray_job("HTTPMode"));
+        world.settle();
+        world.run_pods();
+        let mut seconds = 0;
+        while state(&world, &id) == "Running" && seconds < 600 {
+            world.after(4);
+            seconds += 4;
+        }
+        assert_eq!(world.status(&id)["reason"], "JobStatusCheckTimeoutExceeded", "{outcome:?} {}", world.why(&id));
+        assert!((300..330).contains(&seconds), "{outcome:?}: {seconds} s");
+        assert!(world.submissions.len() > 10, "{outcome:?}: it is tried again all the while");
+    }
+}
+
+#[test]
+fn a_time_in_which_nobody_asked_is_no_silence_of_ray() {
+    let (mut world, id) = running("K8sJobMode", |_| {});
+    world.ray_is_silent = true;
+    world.after(3);
+    assert!(world.status(&id)["jobStatusCheckFailureStartTime"].is_string());
+    // No controller runs for an hour; Ray is well again meanwhile.
+    world.ray_is_silent = false;
+    world.ray_says = Some(json!({ "status": "RUNNING" }));
+    world.after(3600);
+    let status = world.status(&id);
+    assert_eq!((&status["jobDeploymentStatus"], &status["jobStatus"]), (&json!("Running"), &json!("RUNNING")));
+    assert!(status["jobStatusCheckFailureStartTime"].is_null(), "{status}");
 }
 
 #[test]

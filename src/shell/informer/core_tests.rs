@@ -273,6 +273,18 @@ fn garbage_in_the_stream_is_a_failure_not_an_end() {
     assert!(is_list(sent(&story.ring(&effects))[0]));
 }
 
+/// Whoever rings may go by a clock that runs faster.
+#[test]
+fn a_timer_that_rings_early_is_asked_for_again() {
+    let mut story = Story::watching();
+    let waiting = story.tell(InformerEvent::Line(b"garbage".to_vec()));
+    let at = timer(&waiting);
+    story.now = Time(at.0 - 1);
+    let early = story.tell(InformerEvent::Timer);
+    assert_eq!((sent(&early), timer(&early)), (vec![], at));
+    assert!(is_watch_from(sent(&story.ring(&early))[0], 10));
+}
+
 #[test]
 fn an_unanswered_request_is_given_up() {
     let mut story = Story::new();
