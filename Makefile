@@ -2,6 +2,8 @@
 
 RAY_VENV  := .venv
 PYTHON    ?= python3
+GO        ?= go
+PLANES    := .planes
 RAYFLEET  := target/debug/rayfleet
 SEEDS     ?= 500
 # Of `make sim` alone: many seeds are worth the second build (PROFILE=release).
@@ -10,7 +12,7 @@ SEED_BASE ?= 1
 REPLICAS  ?= 1
 JOBS      ?= 100
 
-.PHONY: help build demo sandbox test fmt tidy clippy generated unit kube-api crash-points mutants sim ray
+.PHONY: help build demo sandbox test fmt tidy clippy generated unit kube-api crash-points mutants sim ray planes $(PLANES)/made-from
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s "$$(printf '\t')"
@@ -68,3 +70,21 @@ $(RAY_VENV)/.ray-installed: requirements-ray.txt
 	$(PYTHON) -m venv --clear $(RAY_VENV)
 	$(RAY_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement requirements-ray.txt
 	@touch $@
+
+# The order is the tests': they compare `made-from` with what is here.
+PLANE_SOURCES := tests/planes/go.mod tests/planes/go.sum tests/planes/main.go
+# What the server says about itself. Without it clients meet `v0.0.0-master+$Format:%H$`.
+KUBERNETES     = $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2 }' tests/planes/go.mod)
+KUBERNETES_IS  = -X k8s.io/component-base/version.$(1)
+PLANE_LINK     = -s -w $(call KUBERNETES_IS,gitVersion=$(KUBERNETES)) $(call KUBERNETES_IS,gitMajor=1) $(call KUBERNETES_IS,gitMinor=$(word 2,$(subst ., ,$(KUBERNETES))))
+
+planes: ## Real API servers for tests: Kubernetes and etcd as one binary, without containers (once; needs Go, takes minutes)
+	@test -x $(PLANES)/control-plane && cat $(PLANE_SOURCES) | cmp -s - $(PLANES)/made-from || $(MAKE) --no-print-directory $(PLANES)/made-from
+
+# Stamped with the text of all that it was made from, not with times: a fresh checkout takes what a cache brings.
+$(PLANES)/made-from:
+	@command -v $(GO) >/dev/null || { echo "make planes: no '$(GO)' here. Install Go (https://go.dev/dl), or name one: make planes GO=/path/to/go" >&2; exit 1; }
+	@cd tests/planes && $(GO) list -m >/dev/null || { echo "make planes: $$($(GO) env GOVERSION) cannot build this Kubernetes: $$(grep '^go ' go.mod) or later is needed (make planes GO=...)" >&2; exit 1; }
+	@mkdir -p $(PLANES) && rm -f $@
+	cd tests/planes && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(PLANE_LINK)' -o $(CURDIR)/$(PLANES)/control-plane .
+	@cat $(PLANE_SOURCES) >$@

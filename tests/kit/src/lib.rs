@@ -7,6 +7,8 @@
 //! * [`chaos`]: what happens to replicas.
 //! * [`check`], [`life`]: who judges.
 //! * [`crash_points`], [`simulate`], [`dangers`]: the programs.
+//!
+//! Apart from all that: [`planes`], real API servers as processes, on the machine's own time.
 
 #![expect(clippy::panic, reason = "a broken world ends the run with a sentence: it is a test")]
 
@@ -18,6 +20,7 @@ pub mod fleet;
 pub mod job;
 pub mod life;
 pub mod link;
+pub mod planes;
 pub mod replica;
 pub mod simulate;
 pub mod site;
