@@ -164,7 +164,7 @@ impl Engine {
         self.inflight.mark_failed(&flight.key);
         let text = unknown_text(&action, status, &words);
         self.journal.trouble(&flight.key, text);
-        if writes_member(&action) {
+        if writes_member(&action) || gives_back(&action) {
             self.left_unknown(&flight);
         }
         // Not earlier: the request may still be carried out until its time limit has passed.
@@ -346,4 +346,9 @@ fn is_done(action: &Action, found: Option<&Value>) -> bool {
         }
         (Action::Ask { .. }, _) => true,
     }
+}
+
+/// The write that gives a reservation straight back. While it may still land, nothing may be sent in this generation.
+fn gives_back(action: &Action) -> bool {
+    matches!(action, Action::Replace { id, body, .. } if id.kind == Kind::Placement && body["spec"]["stage"] == "Waiting")
 }

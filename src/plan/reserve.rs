@@ -136,6 +136,10 @@ impl Draft<'_> {
 
     /// Nothing is there yet: second check, namespace, mirror.
     fn begin(&self) -> Plan {
+        // A write that gave it back may still land: the Placement is moved on first, and that write with it.
+        if self.seen.me.unknown && !self.seen.me.sent {
+            return self.give_back("Unsettled", "a write that gives it back may still arrive", false);
+        }
         let finding = self.check();
         if !finding.fits() {
             return self.give_back(
