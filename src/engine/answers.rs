@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::gate::{target, writes_member};
 use super::inflight::{Expectation, Flight, Purpose, What};
 use super::look::LIMIT_MS;
+use super::owner::{self, Which};
 use super::ray_answers::no_answer;
 use super::request::identity;
 use super::{Effect, Engine, Outcome, Ticket};
@@ -164,7 +165,7 @@ impl Engine {
         self.inflight.mark_failed(&flight.key);
         let text = unknown_text(&action, status, &words);
         self.journal.trouble(&flight.key, text);
-        if writes_member(&action) || gives_back(&action) {
+        if writes_member(&action) || self.gives_back(&flight.key, &action) {
             self.left_unknown(&flight);
         }
         // Not earlier: the request may still be carried out until its time limit has passed.
@@ -175,6 +176,15 @@ impl Engine {
 
     fn is_given_up(&self, cluster: &Cluster) -> bool {
         matches!(cluster, Cluster::Member(member) if self.world.is_given_up(member))
+    }
+
+    /// A write that gives a reservation straight back. While it may still land, nothing may be sent in this generation. Other
+    /// writes to `Waiting` come after the tombstone, or only explain.
+    fn gives_back(&self, key: &Key, action: &Action) -> bool {
+        let Action::Replace { id, body, .. } = action else { return false };
+        id.kind == Kind::Placement
+            && body["spec"]["stage"] == "Waiting"
+            && owner::of(&self.world, key).is_ok_and(|owner| owner.which == Which::Reserve)
     }
 
     /// The generation is clean no more (`sharding.md` 1.10, 1.11): something sent to the member may yet happen there.
@@ -346,9 +356,4 @@ fn is_done(action: &Action, found: Option<&Value>) -> bool {
         }
         (Action::Ask { .. }, _) => true,
     }
-}
-
-/// The write that gives a reservation straight back. While it may still land, nothing may be sent in this generation.
-fn gives_back(action: &Action) -> bool {
-    matches!(action, Action::Replace { id, body, .. } if id.kind == Kind::Placement && body["spec"]["stage"] == "Waiting")
 }

@@ -137,7 +137,7 @@ async fn a_killed_test_leaves_no_process_behind() {
         return hold().await;
     }
     if Binary::find().is_err() {
-        // Says so, or fails.
+        // Says so.
         assert!(plane("none", &[]).await.is_none());
         return;
     }
