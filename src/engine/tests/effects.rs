@@ -95,6 +95,35 @@ fn an_unknown_outcome_is_found_out_by_a_read_after_the_time_limit() {
     assert!(story.looked(Which::RayJob));
 }
 
+/// Found by the simulator: such a write landed late, after a mirror had been made in spite of it. Explanations, and the last
+/// step of a withdrawal, are writes to `Waiting` too, and change nothing.
+#[test]
+fn only_a_reservation_given_back_without_an_answer_makes_its_generation_unclean() {
+    let cases = [
+        ("Reserving", Which::Reserve, true),
+        ("Withdrawing", Which::Withdraw, false),
+        ("Waiting", Which::Place, false),
+    ];
+    for (stage, which, unclean) in cases {
+        let stored = placement(stage, 4);
+        let mut story = Story::ready_with(vec![root(3), stored.clone()], vec![]);
+        story.once(which, does(vec![replace(Cluster::Hub, &stored, |b| b["spec"]["stage"] = json!("Waiting"))]));
+        let (ticket, _) = only_write(&story.see(&Cluster::Hub, root(121)));
+        story.tell(Input::Done(ticket, lost()));
+        let effects = story.later(5_000);
+        let [(ticket, _)] = fetches(&effects)[..] else { unreachable!("{stage}: it is read: {effects:?}") };
+        story.plan(which, move |seen, _| {
+            assert_eq!(seen.me.unknown, unclean, "{stage}");
+            Plan::default()
+        });
+        story.looks();
+        let unchanged = json!({"metadata": {"uid": &*stored.uid.0, "resourceVersion": "4"}});
+        story.tell(Input::Fetched(ticket, story.now, Ok(Some(Arc::new(unchanged)))));
+        story.later(10_000);
+        assert!(story.looked(which), "{stage}: it is planned again");
+    }
+}
+
 #[test]
 fn a_server_that_answers_with_nothing_but_errors_is_asked_ever_later_and_its_words_are_kept() {
     for reads_work in [true, false] {

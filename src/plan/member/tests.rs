@@ -164,6 +164,17 @@ fn what_no_longer_fits_goes_back_by_one_write_if_nothing_was_sent() {
     assert_eq!(stage(&world, &root), Stage::Withdrawing);
 }
 
+/// A write that gave the reservation straight back may still land: no mirror is made that it would forget.
+#[test]
+fn after_a_write_without_an_answer_the_placement_moves_before_anything_is_sent() {
+    let (mut world, root) = bound();
+    world.me.unknown = true;
+    world.step(&root);
+    assert_eq!(stage(&world, &root), Stage::Withdrawing);
+    assert_eq!(world.get(&eu(), &root), None);
+    until(&mut world, &root, Stage::Waiting);
+}
+
 #[test]
 fn past_its_admission_deadline_a_gang_moves_only_where_it_fits() {
     let (mut world, root) = reserved();
