@@ -1,13 +1,16 @@
 //! Stories of a write that comes late: its author froze with the check behind it, or lost the hub.
 //! Must not know what a mutant does.
 
+use std::time::Duration;
+
 use super::stories::{
-    Ending, MINUTE, SECOND, Setting, cordon, member, owner, reach, runs_on, stage, suspend, to_the_end, train,
+    Ending, MINUTE, SECOND, Setting, cordon, member, owner, reach, runs_on, stage, suspend, to_the_end, train, uncordon,
 };
+use crate::fleet::MemberPlan;
 use crate::world::{Trap, World};
 
 /// Longer than a take-over and what follows it take.
-const FROZEN: std::time::Duration = std::time::Duration::from_secs(200);
+const FROZEN: Duration = Duration::from_secs(200);
 
 fn thaws(world: &mut World) {
     world.run_for(FROZEN);
@@ -71,5 +74,26 @@ pub(super) fn without_the_hub(setting: &Setting) -> Ending {
     world.run_for(MINUTE);
     world.part(first, "hub", false);
     world.run_for(10 * SECOND);
+    Ok(to_the_end(&mut world, 3))
+}
+
+/// While the binding is on its way the member is cordoned: the reservation is given straight back. That write is not
+/// answered in time, and there is room again. It lands when the member may have been written to; then the job goes
+/// elsewhere.
+pub(super) fn given_back(setting: &Setting) -> Ending {
+    let placement = ["PUT", "/placements/rayjob-train?"];
+    // Volcano takes its time: the write lands before the gang is admitted.
+    let mut world = setting.with_eu(MemberPlan::new("eu", 1, 8).late(12_000), 1)?;
+    world.trap(&placement, Trap::Slow(2 * SECOND));
+    world.submit(&train().entrypoint("sleep 300").manifest());
+    reach(&mut world, MINUTE, "a binding is on its way", |w| w.trapped().is_some())?;
+    cordon(&mut world, "eu");
+    reach(&mut world, MINUTE, "it is reserved", |w| stage(w) == "Reserving" && member(w) == "eu")?;
+    // Longer than a write may take.
+    world.trap(&placement, Trap::Slow(Duration::from_millis(5_800)));
+    reach(&mut world, MINUTE, "it is given back", |w| w.trapped().is_some())?;
+    uncordon(&mut world, "eu");
+    reach(&mut world, MINUTE, "it waits, or is withdrawn", |w| matches!(stage(w), "Waiting" | "Withdrawing"))?;
+    cordon(&mut world, "eu");
     Ok(to_the_end(&mut world, 3))
 }

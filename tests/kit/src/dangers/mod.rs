@@ -40,10 +40,12 @@ pub enum Danger {
     DeadlineFromAnswer,
     /// A unit is released while requests in its name are under way (2.6).
     ReleaseBeforeQuiesce,
+    /// A member is written to while the write that gives the reservation straight back may still land (1.11).
+    SentBesideGivenBack,
 }
 
 /// All of them.
-pub const DANGERS: [Danger; 13] = [
+pub const DANGERS: [Danger; 14] = [
     Danger::NoVersionOnHub,
     Danger::NoVersionOnMembers,
     Danger::NoStopOnHigherEpoch,
@@ -57,6 +59,7 @@ pub const DANGERS: [Danger; 13] = [
     Danger::StrayOnOldView,
     Danger::DeadlineFromAnswer,
     Danger::ReleaseBeforeQuiesce,
+    Danger::SentBesideGivenBack,
 ];
 
 /// Seeds that a story is played with until its mutant is caught.
@@ -79,6 +82,7 @@ impl Danger {
             Danger::StrayOnOldView => "stray-on-old-view",
             Danger::DeadlineFromAnswer => "deadline-from-answer",
             Danger::ReleaseBeforeQuiesce => "release-before-quiesce",
+            Danger::SentBesideGivenBack => "sent-beside-given-back",
         }
     }
 
@@ -98,6 +102,7 @@ impl Danger {
             Danger::StrayOnOldView => takeovers::old_list_of_placements(setting),
             Danger::DeadlineFromAnswer => takeovers::frozen_renewal(setting),
             Danger::ReleaseBeforeQuiesce => takeovers::left_with_a_write_under_way(setting),
+            Danger::SentBesideGivenBack => late_writes::given_back(setting),
         }
     }
 }

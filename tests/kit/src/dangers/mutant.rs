@@ -8,7 +8,7 @@ use rayfleet::api::fleet::{Placement, Stage};
 use rayfleet::api::wire::{Reply, Request};
 use rayfleet::api::{Cluster, Id, Kind, Time, names};
 use rayfleet::engine::{self, Engine, Which};
-use rayfleet::plan::{self, Action, Flags, Member, Plan, Precondition, Propagation, Seen, decision};
+use rayfleet::plan::{self, Action, Flags, Me, Member, Plan, Precondition, Propagation, Seen, decision};
 use rayfleet::row::{Facts, Row, TableChange};
 use serde_json::Value;
 use shards::lease::SEAT_PREFIX;
@@ -216,6 +216,7 @@ fn plans(danger: Danger) -> Option<Look> {
         Danger::NextBeforeTombstone => Some(next_at_once),
         Danger::TombstoneReleasedEarly => Some(tombstones_go_at_once),
         Danger::StrayOnOldView => Some(strays_by_the_tables),
+        Danger::SentBesideGivenBack => Some(forgets_what_is_under_way),
         _ => None,
     }
 }
@@ -256,6 +257,14 @@ fn tombstones_go_at_once(which: Which, seen: &Seen<'_>, id: &Id, now: Time) -> P
     }
     let flags = Flags { tombstone_hold_ms: 0, ..seen.flags.clone() };
     engine::plan(which, &Seen { flags: &flags, ..*seen }, id, now)
+}
+
+fn forgets_what_is_under_way(which: Which, seen: &Seen<'_>, id: &Id, now: Time) -> Plan {
+    if which != Which::Reserve {
+        return engine::plan(which, seen, id, now);
+    }
+    let me = Me { unknown: false, ..seen.me.clone() };
+    engine::plan(which, &Seen { me: &me, ..*seen }, id, now)
 }
 
 fn strays_by_the_tables(which: Which, seen: &Seen<'_>, id: &Id, now: Time) -> Plan {

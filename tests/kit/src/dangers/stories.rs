@@ -43,7 +43,12 @@ impl Setting {
 
     /// Members `eu` and `us`, of which `eu` is preferred.
     pub(super) fn two_members(&self, replicas: usize) -> Result<World, String> {
-        let mut world = self.fleet(&[MemberPlan::new("eu", 1, 8), MemberPlan::new("us", 1, 8)], replicas)?;
+        self.with_eu(MemberPlan::new("eu", 1, 8), replicas)
+    }
+
+    /// The same, with this `eu`.
+    pub(super) fn with_eu(&self, eu: MemberPlan, replicas: usize) -> Result<World, String> {
+        let mut world = self.fleet(&[eu, MemberPlan::new("us", 1, 8)], replicas)?;
         world.submit(&json!({
             "apiVersion": "rayfleet.io/v1alpha1",
             "kind": "PlacementPolicy",
@@ -96,8 +101,17 @@ pub(super) fn suspend(world: &mut World, yes: bool) {
 
 /// Nothing new is placed on the member.
 pub(super) fn cordon(world: &mut World, name: &str) {
+    unschedulable(world, name, true);
+}
+
+/// The member is placed on again.
+pub(super) fn uncordon(world: &mut World, name: &str) {
+    unschedulable(world, name, false);
+}
+
+fn unschedulable(world: &mut World, name: &str, yes: bool) {
     let path = format!("/apis/rayfleet.io/v1alpha1/memberclusters/{name}");
-    world.patch("hub", &path, &json!({ "spec": { "unschedulable": true } }));
+    world.patch("hub", &path, &json!({ "spec": { "unschedulable": yes } }));
 }
 
 /// Path of the Lease of this name.

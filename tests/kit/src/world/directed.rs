@@ -11,6 +11,7 @@ use rayfleet::sandbox::apiserver::Answer;
 use serde_json::Value;
 
 use super::{Death, World};
+use crate::link::Fate;
 use crate::wish::{InName, Outgoing};
 
 /// What happens to the author of the write that a story waits for.
@@ -22,6 +23,8 @@ pub enum Trap {
     Die(Death),
     /// It cannot reach the server any more: the write is lost.
     Part,
+    /// The write alone takes this long on its way.
+    Slow(Duration),
 }
 
 /// A request in the name of a unit.
@@ -36,6 +39,8 @@ struct UnderWay {
 pub(super) struct Directed {
     trap: Option<(Vec<String>, Trap)>,
     sprung: Option<usize>,
+    /// The next message that is put on a link takes this long.
+    slow: Option<Duration>,
     /// Lists as they were, by replica, cluster and path.
     old: BTreeMap<(usize, Cluster, String), Reply>,
     /// By replica, life and call.
@@ -58,6 +63,14 @@ impl Directed {
     pub(super) fn under_way(&self, replica: usize, unit: &str, now: Time) -> Vec<String> {
         let others = self.under_way.values().filter(|r| r.replica != replica && *r.name.unit == *unit && now < r.until);
         others.map(|r| format!("{unit} changed hands while a request in its name was under way: {}", r.what)).collect()
+    }
+
+    /// What becomes of the message that is put on its link now.
+    pub(super) fn fate(&mut self, ordinary: Fate) -> Fate {
+        match (self.slow.take(), ordinary) {
+            (Some(there), Fate::Answered(_, back)) => Fate::Answered(there, back),
+            _ => ordinary,
+        }
     }
 
     fn old(&self, replica: usize, out: &Outgoing) -> Option<&Reply> {
@@ -98,6 +111,7 @@ impl World {
             Trap::Freeze(length) => self.freeze(replica, length),
             Trap::Die(death) => self.die_at(number, death),
             Trap::Part => self.part(replica, &cluster.to_string(), true),
+            Trap::Slow(way) => self.directed.slow = Some(way),
         }
     }
 

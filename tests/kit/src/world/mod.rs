@@ -437,6 +437,7 @@ impl World {
         let limit = Duration::from_millis(out.time_limit_ms);
         let down = self.is_down(replica, &out.cluster);
         let fate = self.link(replica, &out.cluster.clone()).fate();
+        let fate = self.directed.fate(fate);
         let fate = if down || self.directed.is_old_stream(replica, &out) { Fate::Lost } else { fate };
         let late = Event::Answer { replica, life, call: out.call, reply: None };
         if !out.is_watch {
