@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::dependencies::{self, Dependencies};
 use super::gang::{Gang, pod_group_name};
 use super::mirror::{self, Slot};
 use super::place::{Subject, View, fits_elsewhere};
 use super::registration::without_member;
 use super::root::{Root, is_unreadable, policy};
-use super::{Action, Ask, Member, Note, Plan, Precondition, Propagation, Seen, Why, asked, decision};
+use super::{Action, Ask, Fetch, Member, Note, Plan, Precondition, Propagation, Seen, Why, asked, decision};
 use crate::api::fleet::{Placement, Stage, Withdrawal};
 use crate::api::names::SPEC_HASH;
 use crate::api::{Cluster, Id, Kind, Time};
@@ -21,6 +22,9 @@ use crate::row::{Facts, Row};
 const START_DEADLINE_S: u32 = 300;
 /// A gang that is past its start deadline and has nowhere to go is looked at again after this time.
 const LATE_LOOK: Duration = Duration::from_secs(30);
+
+/// What the hub has of what the root object names is compared with the copies this often (`architecture.md` 6, item 10).
+const REFRESH_EVERY: Duration = Duration::from_mins(1);
 
 /// All that one look works with.
 struct Draft<'a> {
@@ -118,10 +122,53 @@ impl Draft<'_> {
                 return self.withdraw("MirrorMissing", &format!("its mirror on {} was deleted", self.on.name), false);
             }
         }
-        if let Some(plan) = self.follow(mirror) {
+        if finished || mirror.deleting.is_some() {
+            return self.follow(mirror).unwrap_or_else(|| self.report(mirror, &mirror_body));
+        }
+        // Pods may still start: what they name follows the hub.
+        let copies = dependencies::look(
+            self.seen,
+            self.on.name,
+            &self.root,
+            mirror,
+            Time(self.now.0 - REFRESH_EVERY.as_millis() as i64),
+            self.now,
+        );
+        let plan = if !copies.actions.is_empty() {
+            let why = format!("its dependencies follow it to {}", self.on.name);
+            Plan { actions: copies.actions.clone(), ..wait(why) }
+        } else if let Some(plan) = self.follow(mirror) {
+            match self.unread(&copies) {
+                unread if unread.is_empty() => plan,
+                fetch => Plan { fetch, ..wait("what its new spec names is read first") },
+            }
+        } else {
+            self.report(mirror, &mirror_body)
+        };
+        self.refreshed(plan, copies)
+    }
+
+    /// What was never read: named for the first time.
+    fn unread(&self, copies: &Dependencies) -> Vec<Fetch> {
+        let is_new = |wanted: &&Fetch| !self.seen.fetched.contains_key(&(wanted.cluster.clone(), wanted.id.clone()));
+        copies.fetch.iter().filter(is_new).cloned().collect()
+    }
+
+    /// The plan with the reads that are due, and the time of the next ones. What the hub lacks, or does not tell, leaves
+    /// the copies as they are: pods that run have what they need.
+    fn refreshed(&self, mut plan: Plan, copies: Dependencies) -> Plan {
+        if copies.names.is_empty() && copies.fetch.is_empty() && copies.blocked.is_none() {
             return plan;
         }
-        self.report(mirror, &mirror_body)
+        let due = self.now + REFRESH_EVERY;
+        plan.next = Some(plan.next.map_or(due, |at| at.min(due)));
+        if plan.fetch.is_empty() {
+            plan.fetch = copies.fetch;
+        }
+        if let Some(why) = copies.blocked {
+            plan.why = Why::new(format!("{}; {why}", plan.why.0));
+        }
+        plan
     }
 
     /// The mirror gets the root's spec; a gang that changed before it runs is placed afresh (`docs/WALK.md` 6).
@@ -276,3 +323,6 @@ fn deletes_itself(mirror: &Value) -> bool {
     };
     ended && rules.chain(std::iter::once(legacy)).any(|rule| rule["policy"] == "DeleteSelf")
 }
+
+#[cfg(test)]
+mod tests;
