@@ -5,6 +5,8 @@
 pub const ROOT_ID: &str = "rayfleet.io/root-id";
 /// Fleet id, on everything that we write on a member.
 pub const FLEET_ID: &str = "rayfleet.io/fleet-id";
+/// On namespace `kube-system` of a member: fleet, member and UID of the `MemberCluster` that it is registered as.
+pub const REGISTERED_BY: &str = "rayfleet.io/registered-by";
 /// Last epoch of each unit that wrote the object: JSON object, unit → epoch (`sharding.md` 1.8).
 pub const STAMPS: &str = "rayfleet.io/stamps";
 /// On a mirror: generation of its `Placement`.

@@ -23,6 +23,8 @@ const BACK_OFF_LAST_MS: u64 = 60_000;
 pub(super) const READ_BACK_AGAIN: Duration = Duration::from_secs(2);
 /// The longest pause between such reads: nothing else is sent for the root object meanwhile.
 const READ_BACK_LAST: Duration = Duration::from_secs(15);
+/// The longest pause after a conflict.
+const CONFLICT_LAST: Duration = Duration::from_secs(2);
 /// So many conflicts in a row, and our sight is doubted.
 const CONFLICTS_MAX: u32 = 5;
 
@@ -120,8 +122,9 @@ impl Engine {
         let failures = self.journal.trouble(key, text);
         let delay = self.back_off(failures);
         match failure {
-            // News of the object wakes the key earlier; if none comes, our sight is the trouble.
+            // News of the object is what helps, and is not kept waiting for long; if none comes, our sight is the trouble.
             Outcome::Exists | Outcome::Conflict | Outcome::Gone => {
+                let delay = delay.min(CONFLICT_LAST);
                 self.queue.put(key, now + delay);
                 if failures.is_multiple_of(CONFLICTS_MAX) {
                     self.ask_lists(&cluster, &[id.kind], now, now, out);

@@ -9,6 +9,7 @@ use super::tables::{decision, member_key};
 use super::units::{HUB_KINDS, MEMBER_KINDS, listed_since, member_of};
 use super::{Effect, Engine, Input, Presence, Standing};
 use crate::api::{Cluster, Id, Key, Kind, MemberName, Time, Version, member_unit};
+use crate::plan::identity::HOME;
 use crate::row::{Facts, Quarantined, Row, TableChange, Tables};
 
 /// A member's own key is looked at no more often than this: each of its pods wakes it.
@@ -26,6 +27,11 @@ const TIDY_EVERY: Duration = Duration::from_mins(1);
 
 /// Objects of a table that do not decode, by namespace and name.
 type Hidden = BTreeMap<(Arc<str>, Arc<str>), Quarantined>;
+
+/// Whether a row is where a cluster's identity stands.
+fn is_home(row: Option<&Row>) -> bool {
+    row.is_some_and(|row| *row.id.name == *HOME)
+}
 
 impl Engine {
     pub(super) fn take_in(&mut self, input: Input, now: Time, out: &mut Vec<Effect>) {
@@ -175,6 +181,7 @@ impl Engine {
         }
         self.watching.remove(&cluster);
         self.world.drop_member(member);
+        self.identities.remove(member);
         // An empty table must never look like an empty cluster: nothing is planned before new lists.
         for (unit, holding) in self.units.iter_mut() {
             if member_of(unit) == Some(member.as_str()) {
@@ -294,6 +301,12 @@ impl Engine {
             }
         }
         if let Cluster::Member(member) = cluster
+            && kind == Kind::Namespace
+            && touched.iter().any(|(before, after)| [before, after].iter().any(|r| is_home(r.as_ref())))
+        {
+            self.identify(member, now);
+        }
+        if let Cluster::Member(member) = cluster
             && was_silent != silent(self.world.tables(cluster))
         {
             keys.insert(member_key(member));
@@ -351,6 +364,7 @@ impl Engine {
                 }
                 self.update_watch(&name, now, out);
                 self.update_units(out);
+                self.identify(&name, now);
             }
             Kind::Placement => {
                 let Some(spec) = after.or(before).and_then(decision).map(|p| &p.spec) else { return };

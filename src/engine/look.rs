@@ -44,6 +44,10 @@ impl Engine {
                 return;
             }
         };
+        if let Some(why) = self.unsettled(&owner) {
+            self.journal.say(key, why, now);
+            return;
+        }
         if self.waits_for_former_owner(key, &owner, now) {
             return;
         }
@@ -148,7 +152,9 @@ impl Engine {
             let tables = if owner.which == Which::Member { tables.or(Some(&self.no_tables)) } else { tables };
             Some(Member { name, tables: tables? })
         });
+        let trouble = self.journal.get(key).and_then(|entry| entry.trouble.as_deref());
         let seen = Seen {
+            trouble,
             hub: &self.world.hub,
             member,
             refused: &self.refused,

@@ -5,6 +5,7 @@
 mod answers;
 mod event;
 mod gate;
+mod identity;
 mod inflight;
 mod intake;
 mod journal;
@@ -40,7 +41,9 @@ use self::units::Units;
 use crate::api::fleet::MemberClusterSpec;
 use crate::api::{Cluster, Id, Key, Kind, MemberName, RootId, Time, Version};
 use crate::plan::place::Board;
-use crate::plan::{Action, Asked, Dashboard, Fetched, Flags, JobAnswer, Note, Plan, RayTable, Seen, SubmitOutcome};
+use crate::plan::{
+    Action, Asked, Dashboard, Fetched, Flags, JobAnswer, Note, Plan, RayTable, Seen, SubmitOutcome, Why,
+};
 use crate::row::{TableChange, Tables};
 
 /// Names one request of the engine; its answer comes back with it. Never used twice by one engine.
@@ -201,6 +204,8 @@ pub struct Engine {
     bound_last: BTreeMap<Arc<str>, Key>,
     presence: BTreeMap<Cluster, Presence>,
     refused: BTreeMap<MemberName, String>,
+    /// Members that are watched: whether each is the cluster that it was registered as, else why it is not touched.
+    identities: BTreeMap<MemberName, Result<(), Why>>,
     /// When a refused member is tried again.
     retries: BTreeMap<MemberName, Time>,
     watching: BTreeMap<Cluster, BTreeSet<Kind>>,
@@ -268,6 +273,7 @@ impl Engine {
             bound_last: BTreeMap::new(),
             presence: BTreeMap::new(),
             refused: BTreeMap::new(),
+            identities: BTreeMap::new(),
             retries: BTreeMap::new(),
             watching: BTreeMap::new(),
             wanted_units: BTreeSet::new(),

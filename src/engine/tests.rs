@@ -2,6 +2,7 @@
 
 mod effects;
 mod handing_over;
+mod identity;
 mod keys;
 mod standing;
 
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::names;
 use crate::plan::{Action, Precondition, Propagation, Why};
 use crate::row::{Quarantined, Row, decode};
 
@@ -79,6 +81,12 @@ impl Story {
     /// Consistent lists of these kinds, begun now.
     fn list(&mut self, cluster: &Cluster, kinds: &[Kind], rows: Vec<Row>) -> Vec<Effect> {
         let mut effects = Vec::new();
+        let mut rows = rows;
+        if let Cluster::Member(name) = cluster
+            && !rows.iter().any(|row| *row.id.name == *"kube-system")
+        {
+            rows.push(home(name.as_str()));
+        }
         for kind in kinds {
             let of_kind = rows.iter().filter(|row| row.id.kind == *kind).cloned().collect();
             let version = Version(self.version);
@@ -129,6 +137,13 @@ impl Story {
     }
 }
 
+/// Where a member says that it is registered as the `MemberCluster` of this name.
+fn home(member: &str) -> Row {
+    let mark = format!("fleet/{member}/u-{member}");
+    let metadata = json!({"name": "kube-system", "annotations": {names::REGISTERED_BY: mark}});
+    row(Kind::Namespace, json!({ "metadata": metadata }), 1)
+}
+
 fn eu() -> MemberName {
     "eu".into()
 }
@@ -146,6 +161,9 @@ fn row(kind: Kind, mut object: Value, version: u64) -> Row {
     }
     metadata.entry("uid").or_insert(json!(format!("u-{name}")));
     metadata.insert("resourceVersion".into(), json!(version.to_string()));
+    if kind == Kind::MemberCluster && object["status"].is_null() {
+        object["status"] = json!({"clusterId": "u-kube-system"});
+    }
     decode(kind, object.to_string().as_bytes()).unwrap()
 }
 

@@ -82,6 +82,10 @@ fn of_cluster(
 
 fn group(name: &str, count: i32, pod_spec: &Value) -> Result<GangPods, String> {
     let requests = pod_requests(pod_spec).map_err(|e| format!("group {name}: {e}"))?;
+    // An API server refuses such a pod; counted, it would make room for others.
+    if let Some((dimension, amount)) = requests.iter().find(|(_, amount)| amount.nanos() < 0) {
+        return Err(format!("group {name}: {dimension} {amount} is negative: requests and limits are 0 or more"));
+    }
     let texts = |v: &Value| -> BTreeMap<String, String> {
         v.as_object()
             .into_iter()

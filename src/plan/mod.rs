@@ -8,6 +8,7 @@ pub mod decision;
 pub mod dependencies;
 pub mod gang;
 mod hidden;
+pub mod identity;
 pub mod member;
 pub mod mirror;
 pub mod names;

@@ -110,11 +110,12 @@ impl Draft<'_> {
     fn steps(&self) -> Plan {
         match mirror::slot(self.on.tables, self.id, self.decided) {
             Slot::Empty => self.begin(),
+            // Whoever deletes it there may do so again: not at once on the same member.
             Slot::Ours(mirror) if mirror.deleting.is_some() => {
-                self.give_back("MirrorMissing", "its mirror was deleted on the member", false)
+                self.give_back("MirrorMissing", "its mirror was deleted on the member", true)
             }
             Slot::Ours(mirror) => self.go_on(mirror),
-            Slot::Other(..) => self.give_back("NameTaken", "the name is still held by an earlier generation", false),
+            Slot::Other(..) => self.give_back("NameTaken", "the name is still held by an earlier generation", true),
             Slot::Stranger(_) => {
                 let why = format!("{} on {} is somebody else's and is not touched", self.id, self.on.name);
                 self.give_back("NameTaken", &why, true)
@@ -131,6 +132,33 @@ impl Draft<'_> {
         match own_picture(self.seen, self.on, self.row, self.decided, self.now) {
             Ok(picture) => judge(&picture, &self.decided.spec.queue, self.gang),
             Err(why) => Finding::no("NotReady", why),
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        let seconds = policy(self.seen.hub, &self.id.namespace).admission_deadline_seconds;
+        let since = decision::stage_since(self.row, self.decided);
+        since + Duration::from_secs(u64::from(seconds.unwrap_or(ADMISSION_DEADLINE_S)))
+    }
+
+    /// The write that comes next; past the deadline not one more, where the last was refused or lost: what this member does
+    /// not take must keep nobody waiting for it.
+    fn next_write(&self, action: Action, why: String) -> Plan {
+        match self.seen.trouble.filter(|_| self.now >= self.deadline()) {
+            Some(trouble) => self.give_back("AdmissionDeadline", &format!("could not be set up: {trouble}"), true),
+            None => Plan { actions: vec![action], ..wait(why) },
+        }
+    }
+
+    /// What is in the way is no shortage: it is waited for until the deadline, and then others may go.
+    fn hindered(&self, reason: &str, why: &str) -> Plan {
+        let deadline = self.deadline();
+        if self.now >= deadline {
+            return self.give_back(reason, why, true);
+        }
+        Plan {
+            next: Some(deadline.min(self.now + dependencies::READ_AGAIN)),
+            ..wait(format!("on {}: {why}", self.on.name))
         }
     }
 
@@ -151,7 +179,7 @@ impl Draft<'_> {
         let namespace = Id::new(Kind::Namespace, "", self.id.namespace.clone());
         let action = match self.on.tables.get(&namespace) {
             Some(row) if row.deleting.is_some() => {
-                return wait(format!("{namespace} on {} is being deleted", self.on.name));
+                return self.hindered("AdmissionDeadline", &format!("{namespace} is being deleted"));
             }
             Some(_) => mirror::create(self.on.name, self.id, self.decided, Some(&self.root)),
             None => Action::Create {
@@ -160,39 +188,30 @@ impl Draft<'_> {
                 id: namespace,
             },
         };
-        Plan { actions: vec![action], ..wait(format!("is reserved on {}", self.on.name)) }
+        self.next_write(action, format!("is reserved on {}", self.on.name))
     }
 
     /// The mirror is there: dependencies, PodGroup, Inqueue.
     fn go_on(&self, mirror: &Row) -> Plan {
         let since = decision::stage_since(self.row, self.decided);
-        let deadline = since
-            + Duration::from_secs(u64::from(
-                policy(self.seen.hub, &self.id.namespace).admission_deadline_seconds.unwrap_or(ADMISSION_DEADLINE_S),
-            ));
+        let deadline = self.deadline();
         let dependencies = dependencies::look(self.seen, self.on.name, &self.root, mirror, since, self.now);
         if !dependencies.fetch.is_empty() {
             return Plan { fetch: dependencies.fetch, next: Some(deadline), ..wait("its dependencies are read") };
         }
-        if !dependencies.actions.is_empty() {
-            return Plan {
-                actions: dependencies.actions,
-                ..wait(format!("its dependencies follow it to {}", self.on.name))
-            };
+        if let Some(first) = dependencies.actions.first().cloned() {
+            let plan = self.next_write(first.clone(), format!("its dependencies follow it to {}", self.on.name));
+            let goes_on = plan.actions.first() == Some(&first);
+            return if goes_on { Plan { actions: dependencies.actions, ..plan } } else { plan };
         }
         let blocked = match (dependencies.blocked, self.pod_group(mirror)) {
-            // No shortage that passes by itself: it does not keep others of its queue from this member.
-            (Some(why), _) if dependencies.lacking && self.now >= deadline => {
-                return self.give_back("DependencyMissing", &why, true);
-            }
-            (Some(why), _) => why,
-            (None, Err(why)) => why,
+            (Some(why), _) => return self.hindered("DependencyMissing", &why),
+            (None, Err(why)) => return self.hindered("NameTaken", &why),
             (None, Ok(None)) => {
-                let action = self.create_pod_group(mirror);
-                return Plan {
-                    actions: vec![action],
-                    ..wait(format!("asks Volcano on {} for admission", self.on.name))
-                };
+                return self.next_write(
+                    self.create_pod_group(mirror),
+                    format!("asks Volcano on {} for admission", self.on.name),
+                );
             }
             (None, Ok(Some(group))) => match &*group.phase {
                 "Inqueue" | "Running" => {

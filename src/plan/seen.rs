@@ -34,6 +34,8 @@ pub struct Seen<'a> {
     pub asks: &'a BTreeMap<Id, Asked>,
     /// What all waiting objects have in common, as far as it was worked out before: only speed depends on it.
     pub board: Option<&'a Board>,
+    /// What became of the key's last write, where it failed, in words.
+    pub trouble: Option<&'a str>,
     /// Our standing.
     pub me: &'a Me,
     /// Settings.

@@ -64,6 +64,8 @@ pub(crate) struct World {
     pub(crate) me: Me,
     pub(crate) flags: Flags,
     pub(crate) listed: Time,
+    /// What became of the last write of whatever is looked at.
+    pub(crate) trouble: Option<String>,
     sent: bool,
 }
 
@@ -82,11 +84,13 @@ impl World {
             me: Me { unit: "".into(), epoch: 1, since: now, unknown: false, sent: false, placements_up_to: Version(0) },
             flags: Flags::default(),
             listed: Time(0),
+            trouble: None,
             sent: false,
         };
         for (name, cores) in members {
-            world.put(&Cluster::Hub, json!({"apiVersion": "rayfleet.io/v1alpha1", "kind": "MemberCluster", "metadata": {"name": name}, "spec": {}}));
+            let id = world.put(&Cluster::Hub, json!({"apiVersion": "rayfleet.io/v1alpha1", "kind": "MemberCluster", "metadata": {"name": name}, "spec": {}}));
             let on = Cluster::Member((*name).into());
+            world.register(&on, &id);
             world.put(&on, json!({
                 "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
                 "status": {"allocatable": {"cpu": cores, "memory": "100Gi", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]},
@@ -103,6 +107,17 @@ impl World {
             }
         }
         world
+    }
+
+    /// The member is the cluster that its `MemberCluster` stands for.
+    pub(crate) fn register(&mut self, on: &Cluster, id: &Id) {
+        let uid = self.get(&Cluster::Hub, id).expect("a MemberCluster")["metadata"]["uid"].clone();
+        let mark = format!("fleet/{}/{}", id.name, uid.as_str().unwrap_or_default());
+        let annotations = json!({ crate::api::names::REGISTERED_BY: mark });
+        let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "annotations": annotations}});
+        let home = self.put(on, home);
+        let cluster_id = self.get(on, &home).expect("a namespace")["metadata"]["uid"].clone();
+        self.edit(&Cluster::Hub, id, |body| body["status"]["clusterId"] = cluster_id);
     }
 
     /// Puts an object; gives it UID, version and times where it has none.
@@ -182,6 +197,7 @@ impl World {
             board: None,
             epochs: &self.epochs,
             asks: &BTreeMap::new(),
+            trouble: self.trouble.as_deref(),
             me: &me,
             flags: &self.flags,
         };
@@ -249,7 +265,8 @@ impl World {
                 metadata["finalizers"] = list.into();
                 self.put(cluster, body);
             }
-            Action::Merge { .. } | Action::Ask { .. } => {}
+            Action::Merge { cluster, id, patch, .. } => self.edit(cluster, id, |body| json_patch::merge(body, patch)),
+            Action::Ask { .. } => {}
         }
     }
 

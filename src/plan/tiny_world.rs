@@ -122,6 +122,7 @@ impl World {
             board: None,
             epochs: &BTreeMap::new(),
             asks: &BTreeMap::new(),
+            trouble: None,
             me: &me,
             flags: &flags,
         };

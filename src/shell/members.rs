@@ -100,6 +100,7 @@ async fn tend(name: MemberName, secret: Option<SecretKey>, hub: Arc<Client>, new
     };
     let mut client: Option<Arc<Client>> = None;
     let mut text_used = String::new();
+    let mut address = None;
     let mut refused: Option<String> = None;
     let mut back_off = BACK_OFF_MIN;
     loop {
@@ -110,10 +111,19 @@ async fn tend(name: MemberName, secret: Option<SecretKey>, hub: Arc<Client>, new
         };
         let made = match found {
             Ok(None) => Ok(false),
-            Ok(Some((text, config))) => apply(&name, &mut client, config).map(|()| {
-                text_used = text;
-                true
-            }),
+            Ok(Some((text, config))) => {
+                // Rows that another server gave say nothing about this one: all is listed anew.
+                let moved = address.as_ref().is_some_and(|before| *before != config.cluster_url);
+                address = Some(config.cluster_url.clone());
+                let why = "its kubeconfig names another address: everything there is listed anew".to_owned();
+                if moved && news.send(MemberNews::Refused(name.clone(), why)).await.is_err() {
+                    return;
+                }
+                apply(&name, &mut client, config).map(|()| {
+                    text_used = text;
+                    true
+                })
+            }
             Err(e) => Err(e),
         };
         match made {

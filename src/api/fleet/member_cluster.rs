@@ -86,6 +86,10 @@ pub struct MemberClusterStatus {
     /// `gitVersion` of its API server.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kubernetes_version: String,
+    /// UID of its namespace `kube-system`: the cluster that this name stands for, recorded at registration. A kubeconfig that
+    /// leads to another one is refused.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cluster_id: String,
     /// Number of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<i64>,

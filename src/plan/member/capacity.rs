@@ -1,7 +1,7 @@
 //! What a member has room for, counted from its own tables (specs/volcano.md 3.2, 3.3) and the `Placement`s on the hub.
 //! Must not know verdicts, or when the picture is published.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use crate::row::{Facts, NodeFacts, PodFacts, PodGroupFacts, QueueFacts, Row, Tab
 
 /// A PodGroup without any phase for this long in an open queue: the scheduler gives no sign of life.
 const SILENT: Duration = Duration::from_mins(1);
+/// State of a queue of which not all can be read: what follows says what.
+const UNREADABLE: &str = "unreadable";
 /// Labels of nodes that selectors name by custom; others are kept where a gang of ours names them.
 const USUAL_LABELS: &[&str] = &[
     "kubernetes.io/arch",
@@ -37,7 +39,7 @@ const USUAL_LABELS: &[&str] = &[
 pub fn own_picture(seen: &Seen, on: Member, row: &Row, ours: &Placement, now: Time) -> Result<Picture, String> {
     let rank = |row: &Row, p: &Placement| (decision::stage_since(row, p), p.spec.root.root_id.clone());
     let own = rank(row, ours);
-    let later: Vec<&str> = seen
+    let later: BTreeSet<&str> = seen
         .hub
         .rows(Kind::Placement)
         .filter_map(|row| Some((row, decision::of(row)?)))
@@ -46,7 +48,7 @@ pub fn own_picture(seen: &Seen, on: Member, row: &Row, ours: &Placement, now: Ti
         })
         .map(|(_, p)| &*p.spec.root.root_id)
         .collect();
-    Picture::parse(&observe(seen, on, now, &|root_id| later.contains(&root_id))?)
+    Picture::parse(&observe(seen, on, now, &|root_id| later.contains(root_id))?)
 }
 
 /// The picture of a member; gangs whose root id `skip` names are left out. The error says what could not be read.
@@ -67,14 +69,14 @@ pub fn observe(seen: &Seen, on: Member, now: Time, skip: &dyn Fn(&str) -> bool) 
     };
     let listed = |kind| on.tables.table(kind).listed.is_some();
     spec.scheduler.installed = listed(Kind::Queue) && listed(Kind::PodGroup);
-    let nodes = Nodes::count(on.tables)?;
+    let nodes = Nodes::count(on.tables);
     spec.allocatable = nodes.total.texts();
     spec.used = nodes.used.texts();
     spec.node_classes = nodes.classes(seen.hub);
     let mut gangs = Gangs::default();
     for row in on.tables.rows(Kind::Queue) {
         if let Facts::Queue(facts) = &row.facts {
-            gangs.queues.insert(row.id.name.to_string(), Terms::of(facts)?);
+            gangs.queues.insert(row.id.name.to_string(), Terms::of(facts));
         }
     }
     let (placements, pods) = (bound(seen.hub, on), pods_by_group(on.tables));
@@ -85,17 +87,21 @@ pub fn observe(seen: &Seen, on: Member, now: Time, skip: &dyn Fn(&str) -> bool) 
         }
         let waits = group.phase.is_empty() && row.deleting.is_none() && row.created + SILENT < now;
         spec.scheduler.silent |= waits && gangs.queues.get(&*group.queue).is_some_and(|q| &*q.state == "Open");
-        let mine = placements
-            .get(&row.id)
-            .copied()
-            .filter(|p| row.root_id.as_ref().is_some_and(|r| r.as_str() == p.spec.root.root_id));
-        gangs.count(group, pods.get(&row.id).map_or(&[], Vec::as_slice), mine)?;
+        let mine = row.root_id.as_ref().and_then(|root| placements.get(root.as_str())).map(|(_, placement)| *placement);
+        if let Err(why) = gangs.count(group, pods.get(&row.id).map_or(&[], Vec::as_slice), mine) {
+            // What cannot be read is nobody's room: its queue takes nothing, the others go on.
+            gangs.unreadable(&group.queue, format!("PodGroup {}/{}: {why}", row.id.namespace, row.id.name));
+        }
     }
-    for (id, placement) in placements {
-        let there = on.tables.get(&id).map(|row| &row.facts);
+    for (root, (id, placement)) in placements {
+        let is_its = |row: &Row| row.root_id.as_ref().is_some_and(|id| id.as_str() == root);
+        let there = on.tables.get(&id).filter(|row| is_its(row)).map(|row| &row.facts);
         let admitted = matches!(there, Some(Facts::PodGroup(g)) if !matches!(&*g.phase, "" | "Pending"));
-        if !admitted && !skip(&placement.spec.root.root_id) {
-            gangs.promise(placement, pods.get(&id).map_or(&[], Vec::as_slice), there.is_some())?;
+        if !admitted && !skip(root) {
+            let of_group = pods.get(&id).map_or(&[][..], Vec::as_slice);
+            let its: Vec<_> =
+                of_group.iter().filter(|(row, _)| row.root_id.is_none() || is_its(row)).copied().collect();
+            gangs.promise(placement, &its, there.is_some())?;
         }
     }
     spec.reserved = gangs.reserved.texts();
@@ -104,13 +110,17 @@ pub fn observe(seen: &Seen, on: Member, now: Time, skip: &dyn Fn(&str) -> bool) 
     Ok(spec)
 }
 
-/// `Placement`s whose gang is on the member or on its way there, by the id of their PodGroup.
-fn bound<'a>(hub: &'a Tables, on: Member) -> BTreeMap<Id, &'a Placement> {
+/// `Placement`s whose gang is on the member or on its way there, with the id of their PodGroup, by root id: a RayJob and a
+/// RayCluster of one name have PodGroups of one name.
+fn bound<'a>(hub: &'a Tables, on: Member) -> BTreeMap<&'a str, (Id, &'a Placement)> {
     hub.rows(Kind::Placement)
         .filter_map(|row| Some((row, decision::of(row)?)))
         .filter(|(_, p)| p.spec.member.as_deref() == Some(on.name.as_str()))
         .filter(|(_, p)| matches!(p.spec.stage, Stage::Reserving | Stage::Admitted | Stage::Running))
-        .map(|(row, p)| (Id::new(Kind::PodGroup, row.id.namespace.clone(), pod_group_name(&p.spec.root.name)), p))
+        .map(|(row, p)| {
+            let group = Id::new(Kind::PodGroup, row.id.namespace.clone(), pod_group_name(&p.spec.root.name));
+            (&*p.spec.root.root_id, (group, p))
+        })
         .collect()
 }
 
@@ -146,11 +156,12 @@ struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    fn count(tables: &'a Tables) -> Result<Self, String> {
+    /// A node that cannot be read takes nothing; one with a pod that cannot be read takes nothing more.
+    fn count(tables: &'a Tables) -> Self {
         let mut nodes = Self { total: Resources::new(), used: Resources::new(), by_name: BTreeMap::new() };
         for row in tables.rows(Kind::Node) {
             let Facts::Node(facts) = &row.facts else { continue };
-            let allocatable = Resources::parse(&facts.allocatable).map_err(|e| format!("node {}: {e}", row.id.name))?;
+            let Ok(allocatable) = Resources::parse(&facts.allocatable) else { continue };
             nodes.total.add(&allocatable);
             nodes.by_name.insert(row.id.name.clone(), (row, facts, allocatable.clone(), allocatable));
         }
@@ -159,13 +170,17 @@ impl<'a> Nodes<'a> {
             if pod.node.is_empty() || is_finished(pod) {
                 continue;
             }
-            let asks = requests(pod).map_err(|e| format!("pod {}/{}: {e}", row.id.namespace, row.id.name))?;
-            nodes.used.add(&asks);
-            if let Some((_, _, free, _)) = nodes.by_name.get_mut(&pod.node) {
-                free.sub(&asks);
+            let asks = requests(pod);
+            if let Ok(asks) = &asks {
+                nodes.used.add(asks);
+            }
+            match (nodes.by_name.get_mut(&pod.node), asks) {
+                (Some((_, _, free, _)), Ok(asks)) => free.sub(&asks),
+                (Some((_, _, free, _)), Err(_)) => *free = Resources::new(),
+                (None, _) => {}
             }
         }
-        Ok(nodes)
+        nodes
     }
 
     /// Nodes that take pods, equal ones together.
@@ -176,7 +191,7 @@ impl<'a> Nodes<'a> {
             if !facts.ready || facts.unschedulable || row.deleting.is_some() {
                 continue;
             }
-            let relevant = |key: &str| USUAL_LABELS.contains(&key) || named.contains(&key);
+            let relevant = |key: &str| USUAL_LABELS.contains(&key) || named.contains(key);
             let class = NodeClass {
                 count: 1,
                 free: free.texts(),
@@ -199,7 +214,7 @@ impl<'a> Nodes<'a> {
 }
 
 /// Labels that gangs of ours select nodes by.
-fn named_labels(hub: &Tables) -> Vec<&str> {
+fn named_labels(hub: &Tables) -> BTreeSet<&str> {
     let placements = hub.rows(Kind::Placement).filter_map(decision::of);
     let pods = placements.filter_map(|p| p.status.gang.as_ref()).flat_map(|g| &g.pods);
     pods.flat_map(|p| p.node_selector.keys()).map(String::as_str).collect()
@@ -217,22 +232,31 @@ struct Terms {
 }
 
 impl Terms {
-    fn of(facts: &QueueFacts) -> Result<Self, String> {
-        let texts = |list: &crate::row::Quantities| -> Result<BTreeMap<String, String>, String> {
-            Resources::parse(list)?;
-            Ok(list.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect())
+    fn of(facts: &QueueFacts) -> Self {
+        let mut unreadable = None;
+        let mut texts = |list: &crate::row::Quantities, field: &str| -> BTreeMap<String, String> {
+            match Resources::parse(list) {
+                Ok(_) => list.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+                Err(why) => {
+                    unreadable.get_or_insert(format!("{UNREADABLE}: its {field}: {why}"));
+                    BTreeMap::new()
+                }
+            }
         };
-        let picture = QueuePicture {
+        let mut picture = QueuePicture {
             state: facts.state.to_string(),
             weight: facts.weight,
             priority: facts.priority,
             parent: facts.parent.to_string(),
-            capability: texts(&facts.capability)?,
-            guarantee: texts(&facts.guarantee)?,
-            deserved: texts(&facts.deserved)?,
+            capability: texts(&facts.capability, "capability"),
+            guarantee: texts(&facts.guarantee, "guarantee"),
+            deserved: texts(&facts.deserved, "deserved"),
             ..QueuePicture::default()
         };
-        Ok(Self { state: facts.state.clone(), picture, ..Self::default() })
+        if let Some(why) = unreadable {
+            picture.state = why;
+        }
+        Self { state: facts.state.clone(), picture, ..Self::default() }
     }
 
     fn picture(self) -> QueuePicture {
@@ -255,6 +279,14 @@ struct Gangs {
 }
 
 impl Gangs {
+    /// Nothing is placed in this queue until what cannot be read is mended.
+    fn unreadable(&mut self, queue: &str, why: String) {
+        let queue = if queue.is_empty() { "default" } else { queue };
+        if let Some(terms) = self.queues.get_mut(queue) {
+            terms.picture.state = format!("{UNREADABLE}: {why}");
+        }
+    }
+
     /// One PodGroup with its pods (specs/volcano.md 3.3). `ours` is its `Placement`.
     fn count(
         &mut self,

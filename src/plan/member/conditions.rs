@@ -2,6 +2,7 @@
 //! holds up its removal.
 //! Must not know capacity.
 
+use super::super::identity::{Identity, home, identity};
 use super::super::{Action, Precondition, Seen, decision};
 use super::removal::blocked;
 use crate::api::fleet::{Condition, MemberClusterSpec};
@@ -18,7 +19,21 @@ pub(super) fn put(seen: &Seen, row: &Row, member: &MemberName, now: Time) -> Opt
     if found.is_none() && removal.is_none() {
         return None;
     }
+    let here = tables.map(|tables| identity(row, tables, seen.flags));
     if let Some(found) = &mut found {
+        let unready = match &here {
+            Some(Identity::Wrong(why)) => Some(("WrongCluster", why.clone())),
+            Some(Identity::Free) if tables.is_some_and(|tables| is_hub(seen, tables)) => {
+                Some(("WrongCluster", THE_HUB.to_owned()))
+            }
+            Some(Identity::Free) => Some(("Registering", "it is being registered".to_owned())),
+            _ => None,
+        };
+        if let Some((reason, why)) = unready
+            && let Some(ready) = found.iter_mut().find(|c| c.0 == "Ready" && c.1 == "True")
+        {
+            *ready = ("Ready", "False", reason, why);
+        }
         found.extend(long_lived(&stored.spec, seen.flags.tombstone_hold_ms));
     }
     let mut next = stored.status.clone();
@@ -26,6 +41,9 @@ pub(super) fn put(seen: &Seen, row: &Row, member: &MemberName, now: Time) -> Opt
         Some(_) => next.conditions.clear(),
         // Nothing is known of it at present: what was said of it stands.
         None => next.conditions.retain(|c| c.r#type != "RemovalBlocked"),
+    }
+    if let (Some(Identity::Marked), Some(home)) = (&here, tables.and_then(|tables| tables.get(&home()))) {
+        next.cluster_id = home.uid.to_string();
     }
     if let Some(tables) = tables.filter(|t| t.table(Kind::Node).listed.is_some()) {
         next.nodes = i64::try_from(tables.table(Kind::Node).len()).ok();
@@ -56,6 +74,17 @@ pub(super) fn put(seen: &Seen, row: &Row, member: &MemberName, now: Time) -> Opt
         seen: Precondition::from(row),
         decision: false,
     })
+}
+
+/// Why a kubeconfig that leads to the hub is not taken.
+pub(super) const THE_HUB: &str = "its kubeconfig leads to the hub itself, which is no member: name the member's own context \
+                                  (rayfleet member add --from-context)";
+
+/// Whether the member is the hub, as far as the hub has said which cluster it is.
+pub(super) fn is_hub(seen: &Seen, tables: &Tables) -> bool {
+    let hub = seen.fetched.get(&(Cluster::Hub, home())).and_then(|read| read.body.as_ref());
+    let uid = hub.and_then(|body| body["metadata"]["uid"].as_str());
+    uid.is_some() && uid == tables.get(&home()).map(|row| row.uid.as_str())
 }
 
 /// A credential that outlives an epoch lets a former owner's request through for longer (`sharding.md` E7): so the name of

@@ -1,13 +1,14 @@
 //! The end of a member: its `MemberCluster` is held until nothing stands on the member any more, and says what does.
 //! Must not know how objects are taken away.
 
+use super::super::identity::{Identity, home, identity};
 use super::super::registration::{Registration, is_held, registration};
 use super::super::{Action, Precondition, Seen, decision};
 use super::strays;
 use crate::api::fleet::Stage;
 use crate::api::names::{GONE_FOR_GOOD, MEMBER_FINALIZER};
 use crate::api::{Cluster, Kind, MemberName};
-use crate::row::Row;
+use crate::row::{Facts, Row, Tables};
 
 /// So many objects are named in the condition.
 const NAMED: usize = 5;
@@ -58,9 +59,24 @@ pub(super) fn blocked(seen: &Seen, cluster: &Row, member: &MemberName) -> Option
             format!("it does not answer, so what withdrawn copies are left there is not known; {way_out}"),
         ));
     };
-    let held = strays::held(seen.hub, on).len();
+    match identity(cluster, on.tables, seen.flags) {
+        // What stands there is another registration's.
+        Identity::Wrong(_) if !is_recorded_elsewhere(cluster, on.tables) => return None,
+        Identity::Wrong(why) => {
+            return Some(("NotSeen", format!("what withdrawn copies are left on it is not known: {why}; {way_out}")));
+        }
+        _ => {}
+    }
+    let held = strays::held(seen.hub, on, seen.flags).len();
     let text = format!("{held} withdrawn copies still hold their names there, and are let go by themselves; {way_out}");
     (held > 0).then_some(("CopiesRemain", text))
+}
+
+/// Whether its kubeconfig leads away from the cluster that was registered.
+fn is_recorded_elsewhere(cluster: &Row, tables: &Tables) -> bool {
+    let Facts::MemberCluster(known) = &cluster.facts else { return false };
+    let recorded = &known.status.cluster_id;
+    !recorded.is_empty() && tables.get(&home()).is_none_or(|home| *recorded != *home.uid.0)
 }
 
 /// Objects whose `Placement` stands on the member, with their stages.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::super::hidden::{Family, hidden_child};
 use super::super::mirror::put_without_finalizers;
 use super::super::withdraw::{clear, is_rays};
-use super::super::{Action, Fetch, Fetched, Member, Plan, Precondition, Propagation, Seen, decision, placement_name};
+use super::super::{
+    Action, Fetch, Fetched, Flags, Member, Plan, Precondition, Propagation, Seen, decision, placement_name,
+};
 use crate::api::fleet::{Placement, Stage};
 use crate::api::names::{ROOT, TOMBSTONE_FINALIZER};
 use crate::api::{Cluster, Id, Kind, Time};
@@ -19,12 +21,12 @@ const READ_AGAIN: Duration = Duration::from_secs(10);
 /// Finalizer that a foreground deletion sets until the collector is done.
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Mirrors on the member.
-fn mirrors(tables: &Tables) -> impl Iterator<Item = &Row> {
+/// Mirrors of this fleet on the member: another fleet's are its own business.
+fn mirrors<'a>(tables: &'a Tables, flags: &'a Flags) -> impl Iterator<Item = &'a Row> {
     [Kind::RayJob, Kind::RayCluster]
         .into_iter()
         .flat_map(|kind| tables.rows(kind))
-        .filter(|row| row.root_id.is_some() && !row.annotation(ROOT).is_empty())
+        .filter(|row| row.root_id.is_some() && !row.annotation(ROOT).is_empty() && decision::is_of_fleet(row, flags))
 }
 
 /// Whether the `Placement` names this mirror, in any stage but `Waiting`.
@@ -42,8 +44,8 @@ fn placement_id(mirror: &Row) -> Id {
 }
 
 /// Root ids whose name is taken by a mirror that is being deleted, or that no `Placement` names.
-pub(super) fn held(hub: &Tables, on: Member) -> Vec<String> {
-    let mut ids: Vec<String> = mirrors(on.tables)
+pub(super) fn held(hub: &Tables, on: Member, flags: &Flags) -> Vec<String> {
+    let mut ids: Vec<String> = mirrors(on.tables, flags)
         .filter(|mirror| {
             let placement = hub.get(&placement_id(mirror)).and_then(decision::of);
             mirror.deleting.is_some() || !placement.is_some_and(|p| is_named(p, on, mirror))
@@ -57,7 +59,7 @@ pub(super) fn held(hub: &Tables, on: Member) -> Vec<String> {
 
 /// Adds what is to be done about strays and tombstones.
 pub(super) fn plan(seen: &Seen, on: Member, now: Time, plan: &mut Plan) {
-    for mirror in mirrors(on.tables) {
+    for mirror in mirrors(on.tables, seen.flags) {
         let placement = seen.hub.get(&placement_id(mirror)).and_then(decision::of);
         if placement.is_some_and(|p| is_named(p, on, mirror)) {
             continue;

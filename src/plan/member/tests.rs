@@ -8,8 +8,11 @@ use crate::api::{Cluster, Id, Kind, Quantity, Time};
 use crate::plan::testing::{World, ray_job, template};
 
 mod cordon;
+mod deadline;
 mod hidden;
+mod identity;
 mod removal;
+mod unreadable;
 
 fn eu() -> Cluster {
     Cluster::Member("eu".into())

@@ -166,11 +166,16 @@ fn ask(draft: &mut Draft<'_>, cluster: &RayCluster, finished: Option<Time>, end:
     };
     draft.pass.look_at(at + PERIOD);
     match answer {
-        // Without an answer a failed submitter is all there is; one that is merely overdue may have left a good job.
-        JobAnswer::Failed(_) if matches!(end, Some(SubmitterEnd::Failed(..))) => {
-            end.map_or(Flow::Stop, |end| end.apply(draft))
-        }
         JobAnswer::Failed(why) => {
+            // Where Ray stays silent a failed submitter is all there is; one that is merely overdue may have left a good job.
+            // One lost answer is no silence: Ray may know the job to run (report R16).
+            let since = time(draft.new.job_status_check_failure_start_time.as_deref());
+            let silent = since.is_some_and(|since| draft.pass.now >= after(since, SUBMITTER_GRACE_SECONDS));
+            if let Some(end @ SubmitterEnd::Failed(..)) = end
+                && silent
+            {
+                return end.apply(draft);
+            }
             draft.pass.waits_for(format!("Ray does not answer about the job: {why}"));
             check_failed(draft)
         }

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::stories::{
     Ending, MINUTE, SECOND, Setting, cordon, member, owner, reach, runs_on, stage, suspend, to_the_end, train, uncordon,
 };
@@ -58,6 +60,9 @@ pub(super) fn mirror(setting: &Setting) -> Ending {
 /// and long after that the job runs elsewhere. Then the first reaches the member again, though not the hub.
 pub(super) fn without_the_hub(setting: &Setting) -> Ending {
     let mut world = setting.two_members(2)?;
+    // What it cannot set up is tried for as long as the story lasts.
+    let policy = "/apis/rayfleet.io/v1alpha1/namespaces/default/placementpolicies/default";
+    world.patch("hub", policy, &json!({ "spec": { "admissionDeadlineSeconds": 7200 } }));
     world.trap(&["POST", "/rayjobs?", " on eu"], Trap::Part);
     world.submit(&train().entrypoint("sleep 600").manifest());
     reach(&mut world, MINUTE, "the mirror is sent in vain", |w| w.trapped().is_some())?;
