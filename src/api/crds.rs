@@ -4,25 +4,34 @@
 //! Ray's kinds are served with KubeRay's names, columns and defaults (specs/rayjob.md 1, raycluster.md 1.1), but keep
 //! every field that is not typed: a manifest that is valid for KubeRay loses nothing here.
 
+mod builtin;
+mod ray;
 mod structural;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
 use super::Kind;
 use super::fleet::{MemberCapacity, MemberCluster, Placement, PlacementPolicy};
-use super::ray::{RayClusterSpec, RayClusterStatus, RayJobSpec, RayJobStatus};
 
-/// Definitions that belong on a hub: Ray's two kinds and the fleet's four.
+/// Definitions that belong on a hub: Ray's four kinds and the fleet's four.
 pub fn hub() -> Vec<Value> {
-    vec![ray_job(), ray_cluster(), placement(), placement_policy(), member_cluster(), member_capacity()]
+    // Made once: the pod templates in them are large, and simulated worlds ask for each of their servers.
+    static MADE: LazyLock<Vec<Value>> = LazyLock::new(|| {
+        let mut all = ray::definitions();
+        all.extend([placement(), placement_policy(), member_cluster(), member_capacity()]);
+        all
+    });
+    MADE.clone()
 }
 
 /// Definitions that a member needs from us: Ray's two kinds.
 pub fn member() -> Vec<Value> {
-    vec![ray_job(), ray_cluster()]
+    let needed = ["RayJob", "RayCluster"];
+    hub().into_iter().filter(|crd| needed.contains(&text(&crd["spec"]["names"]["kind"]))).collect()
 }
 
 /// Volcano's two kinds with open schemas: for sandboxes. Real members have Volcano's own.
@@ -123,46 +132,6 @@ fn whole(about: &str, mut properties: Value) -> Value {
     properties["kind"] = json!({ "type": "string" });
     properties["metadata"] = json!({ "type": "object" });
     json!({ "type": "object", "description": about, "properties": properties })
-}
-
-fn ray_job() -> Value {
-    definition(Shape {
-        kind: Kind::RayJob,
-        short: &[],
-        categories: &["all"],
-        columns: vec![
-            column("job status", "string", ".status.jobStatus"),
-            column("deployment status", "string", ".status.jobDeploymentStatus"),
-            column("ray cluster name", "string", ".status.rayClusterName"),
-            column("start time", "string", ".status.startTime"),
-            column("end time", "string", ".status.endTime"),
-            age(),
-        ],
-        status: true,
-        schema: of_parts::<RayJobSpec, RayJobStatus>("A Ray job and the cluster that it runs on."),
-    })
-}
-
-fn ray_cluster() -> Value {
-    definition(Shape {
-        kind: Kind::RayCluster,
-        short: &[],
-        categories: &["all"],
-        columns: vec![
-            column("desired workers", "integer", ".status.desiredWorkerReplicas"),
-            column("available workers", "integer", ".status.availableWorkerReplicas"),
-            column("cpus", "string", ".status.desiredCPU"),
-            column("memory", "string", ".status.desiredMemory"),
-            column("gpus", "string", ".status.desiredGPU"),
-            wide("tpus", "string", ".status.desiredTPU"),
-            column("status", "string", ".status.state"),
-            age(),
-            wide("head pod IP", "string", ".status.head.podIP"),
-            wide("head service IP", "string", ".status.head.serviceIP"),
-        ],
-        status: true,
-        schema: of_parts::<RayClusterSpec, RayClusterStatus>("A Ray cluster: one head and groups of workers."),
-    })
 }
 
 fn placement() -> Value {
@@ -287,103 +256,4 @@ fn queue() -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_are_those_that_the_types_give() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crds");
-        for (file, yaml) in render() {
-            let path = folder.join(&file);
-            if std::env::var_os("UPDATE").is_some() {
-                std::fs::create_dir_all(&folder).unwrap();
-                std::fs::write(&path, &yaml).unwrap();
-            }
-            let there = std::fs::read_to_string(&path).unwrap_or_default();
-            assert!(
-                there == yaml,
-                "crds/{file} is not what the types give: run `UPDATE=1 cargo test -p rayfleet --lib api::crds`"
-            );
-        }
-    }
-
-    #[test]
-    fn yaml_reads_back_as_the_definition() {
-        for crd in hub() {
-            let back: Value = serde_saphyr::from_str(&structural::yaml(&crd)).unwrap();
-            assert_eq!(back, crd);
-        }
-    }
-
-    /// Every path of the upstream schema, as `spec.a[].b.*`.
-    fn paths(schema: &Value, at: &str, found: &mut Vec<String>) {
-        found.push(at.to_owned());
-        for (name, sub) in schema["properties"].as_object().into_iter().flatten() {
-            paths(sub, &format!("{at}/{name}"), found);
-        }
-        if schema["items"].is_object() {
-            paths(&schema["items"], &format!("{at}/[]"), found);
-        }
-        if schema["additionalProperties"].is_object() {
-            paths(&schema["additionalProperties"], &format!("{at}/*"), found);
-        }
-    }
-
-    /// Whether a schema keeps a field at this path.
-    fn keeps(schema: &Value, path: &[&str]) -> bool {
-        let Some((first, rest)) = path.split_first() else { return true };
-        match *first {
-            "[]" if schema["items"].is_object() => keeps(&schema["items"], rest),
-            "*" if schema["additionalProperties"].is_object() => keeps(&schema["additionalProperties"], rest),
-            name if schema["properties"][name].is_object() => keeps(&schema["properties"][name], rest),
-            _ => schema["x-kubernetes-preserve-unknown-fields"] == true,
-        }
-    }
-
-    #[test]
-    fn every_field_of_the_upstream_definitions_is_kept() {
-        let shared =
-            std::env::var("RAYFLEET_SHARED").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared").into());
-        for (file, ours) in [("ray.io_rayjobs.yaml", ray_job()), ("ray.io_rayclusters.yaml", ray_cluster())] {
-            let path = std::path::Path::new(&shared).join("upstream-crds").join(file);
-            let text = std::fs::read_to_string(&path).unwrap_or_else(|e| {
-                panic!("upstream definitions are read from {} (set RAYFLEET_SHARED): {e}", path.display())
-            });
-            let upstream: Value = serde_saphyr::from_str(&text).unwrap();
-            let ours = &ours["spec"]["versions"][0];
-            let theirs = upstream["spec"]["versions"].as_array().unwrap().iter().find(|v| v["name"] == "v1").unwrap();
-            let mut all = Vec::new();
-            paths(&theirs["schema"]["openAPIV3Schema"], "", &mut all);
-            assert!(all.len() > 1000, "{}", all.len());
-            for path in all {
-                let steps: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
-                let metadata = steps.first() == Some(&"metadata");
-                assert!(metadata || keeps(&ours["schema"]["openAPIV3Schema"], &steps), "{file}: {path}");
-            }
-            assert_eq!(ours["additionalPrinterColumns"], theirs["additionalPrinterColumns"], "{file}");
-        }
-    }
-
-    #[test]
-    fn schemas_are_structural() {
-        fn check(schema: &Value, at: &str) {
-            let typed = schema["type"].is_string() || schema["x-kubernetes-int-or-string"] == true;
-            assert!(typed, "{at}: {schema}");
-            for forbidden in ["$ref", "$defs", "$schema", "title", "oneOf", "allOf"] {
-                assert!(schema.get(forbidden).is_none(), "{at} has {forbidden}");
-            }
-            for (name, sub) in schema["properties"].as_object().into_iter().flatten() {
-                check(sub, &format!("{at}.{name}"));
-            }
-            for inner in ["items", "additionalProperties"] {
-                if schema[inner].is_object() {
-                    check(&schema[inner], &format!("{at}.{inner}"));
-                }
-            }
-        }
-        for crd in hub().into_iter().chain(volcano()) {
-            let name = crd["metadata"]["name"].to_string();
-            check(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &name);
-        }
-    }
-}
+mod tests;

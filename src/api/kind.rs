@@ -46,6 +46,8 @@ macro_rules! kinds {
 kinds! {
     RayJob, "ray.io", "v1", "rayjobs", true;
     RayCluster, "ray.io", "v1", "rayclusters", true;
+    RayService, "ray.io", "v1", "rayservices", true;
+    RayCronJob, "ray.io", "v1", "raycronjobs", true;
     Placement, "rayfleet.io", "v1alpha1", "placements", true;
     PlacementPolicy, "rayfleet.io", "v1alpha1", "placementpolicies", true;
     MemberCluster, "rayfleet.io", "v1alpha1", "memberclusters", false;

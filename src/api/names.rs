@@ -22,6 +22,9 @@ pub const CLUSTER_LABEL: &str = "rayfleet.io/cluster";
 /// Index label on the root object for people and selectors: stage of its `Placement`.
 pub const STAGE_LABEL: &str = "rayfleet.io/stage";
 
+/// On a RayCronJob that is not carried out: why, in a sentence. Its status has no place for that.
+pub const REFUSED: &str = "rayfleet.io/refused";
+
 /// Holds the root object on the hub until what it has on members is gone.
 pub const ROOT_FINALIZER: &str = "rayfleet.io/root";
 /// Holds the `Placement`.

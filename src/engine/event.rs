@@ -28,6 +28,8 @@ fn controller(kind: Kind) -> &'static str {
     match kind {
         Kind::RayJob => "rayjob-controller",
         Kind::RayCluster => "raycluster-controller",
+        Kind::RayService => "rayservice-controller",
+        Kind::RayCronJob => "raycronjob-controller",
         _ => "rayfleet",
     }
 }

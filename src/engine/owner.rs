@@ -95,7 +95,7 @@ pub(super) fn of(world: &World, key: &Key) -> Result<Owner, Why> {
             let member = MemberName(key.id.name.clone());
             Ok(Owner { unit: member_unit(&member.0, 0), which: Which::Member, member: Some(member), root: None })
         }
-        (Cluster::Hub, Kind::RayJob | Kind::RayCluster) => of_root(world, key),
+        (Cluster::Hub, Kind::RayJob | Kind::RayCluster | Kind::RayService | Kind::RayCronJob) => of_root(world, key),
         (Cluster::Member(member), Kind::RayJob | Kind::RayCluster) => of_member_object(world, member, key),
         _ => Err(Why::new("objects of this kind are not planned")),
     }

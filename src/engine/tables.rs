@@ -230,7 +230,7 @@ impl World {
                     self.classify(&key);
                 }
             }
-            Kind::RayJob | Kind::RayCluster => {
+            Kind::RayJob | Kind::RayCluster | Kind::RayService | Kind::RayCronJob => {
                 self.classify(&Key { cluster: Cluster::Hub, id: row.id.clone() });
             }
             Kind::PlacementPolicy => {
@@ -290,6 +290,9 @@ impl World {
     fn hub_wakes(&self, before: Option<&Row>, after: Option<&Row>, keys: &mut BTreeSet<Key>) {
         let Some(row) = after.or(before) else { return };
         match row.id.kind {
+            Kind::RayService | Kind::RayCronJob => {
+                keys.insert(Key { cluster: Cluster::Hub, id: row.id.clone() });
+            }
             Kind::RayJob | Kind::RayCluster => {
                 keys.insert(Key { cluster: Cluster::Hub, id: row.id.clone() });
                 // One less in the queue: others may be first now.

@@ -13,6 +13,8 @@ use crate::row::Tables;
 pub const HUB_KINDS: &[Kind] = &[
     Kind::RayJob,
     Kind::RayCluster,
+    Kind::RayService,
+    Kind::RayCronJob,
     Kind::Placement,
     Kind::PlacementPolicy,
     Kind::MemberCluster,
@@ -104,11 +106,13 @@ pub(super) fn member_of(unit: &str) -> Option<&str> {
 }
 
 /// Since when all these kinds are known by a list: the time at which the oldest list was begun; `None` before the first.
-/// A Volcano kind that the server does not serve counts as an empty list.
+/// A kind of Volcano that the server does not serve counts as an empty list, and so does a kind of Ray's that no plan
+/// carries out: a hub whose definitions are older than this release goes on with what it has.
 pub(super) fn listed_since(tables: &Tables, kinds: &[Kind]) -> Option<Time> {
     let listed = |kind: &Kind| {
         let table = tables.table(*kind);
-        let unserved = if matches!(kind, Kind::PodGroup | Kind::Queue) { table.unserved } else { None };
+        let optional = matches!(kind, Kind::PodGroup | Kind::Queue | Kind::RayService | Kind::RayCronJob);
+        let unserved = if optional { table.unserved } else { None };
         table.listed.max(unserved)
     };
     kinds.iter().map(listed).min().flatten()

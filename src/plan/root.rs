@@ -1,7 +1,6 @@
 //! The root object on the hub: what is read of it, and the writes that fleet plans make to it.
 //! Must not know when they are made.
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -10,7 +9,6 @@ use super::validate::{self, Refusal};
 use super::{Action, Flags, Precondition};
 use crate::api::fleet::PlacementPolicySpec;
 use crate::api::names::{CLUSTER_LABEL, MANAGED_BY_US, QUEUE_LABEL, STAGE_LABEL};
-use crate::api::ray::{RayCluster, RayJob};
 use crate::api::{Cluster, Id, Kind};
 use crate::row::{Facts, Row, Tables};
 
@@ -50,18 +48,7 @@ impl<'a> Root<'a> {
 
     /// Whether it breaks a rule of its kind, or needs what is not built yet.
     pub fn check(&self) -> Result<(), Refusal> {
-        let unreadable = |error: serde_json::Error, event_reason| Refusal {
-            event_reason,
-            field: "the object".into(),
-            message: format!("cannot be read: {error}"),
-        };
-        if self.row.id.kind == Kind::RayJob {
-            let job = RayJob::deserialize(&self.body).map_err(|e| unreadable(e, "InvalidRayJobSpec"))?;
-            validate::ray_job(&job)
-        } else {
-            let cluster = RayCluster::deserialize(&self.body).map_err(|e| unreadable(e, "InvalidRayClusterSpec"))?;
-            validate::ray_cluster(&cluster)
-        }
+        validate::object(self.row.id.kind, &self.body)
     }
 
     /// Hash of what a mirror's spec is made from.
@@ -108,6 +95,13 @@ impl<'a> Root<'a> {
                 labels.insert(key.to_owned(), value.into());
             }
         }
+        Some(self.replace(body))
+    }
+
+    /// PUT of the object with changed metadata; `None` where it has none.
+    pub fn put_metadata(&self, change: impl FnOnce(&mut Map<String, Value>)) -> Option<Action> {
+        let mut body = self.body.clone();
+        change(body["metadata"].as_object_mut()?);
         Some(self.replace(body))
     }
 

@@ -51,6 +51,8 @@ fn has_body(kind: Kind) -> bool {
         kind,
         Kind::RayJob
             | Kind::RayCluster
+            | Kind::RayService
+            | Kind::RayCronJob
             | Kind::Placement
             | Kind::PlacementPolicy
             | Kind::MemberCluster
@@ -144,7 +146,9 @@ fn parts(kind: Kind, json: &[u8]) -> Result<(Metadata, Facts), DecodeError> {
             let class = parse::<shapes::PriorityClass>(json)?;
             (class.metadata, Facts::Priority(class.value))
         }
-        Kind::RayJob | Kind::RayCluster => (parse::<Object<Skipped, Skipped>>(json)?.metadata, Facts::Body),
+        Kind::RayJob | Kind::RayCluster | Kind::RayService | Kind::RayCronJob => {
+            (parse::<Object<Skipped, Skipped>>(json)?.metadata, Facts::Body)
+        }
         Kind::Secret | Kind::ConfigMap | Kind::ServiceAccount | Kind::Namespace | Kind::Lease | Kind::Event => {
             (parse::<Object<Skipped, Skipped>>(json)?.metadata, Facts::None)
         }

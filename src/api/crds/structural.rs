@@ -5,6 +5,12 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
+use super::builtin;
+use crate::api::ray::BUILTIN;
+
+/// What a type says of a field that may be null.
+const NULLABLE: &str = "x-nullable";
+
 /// Structural schema of a type: everything in place, no references, no `null`.
 pub(super) fn of<Type: JsonSchema>() -> Value {
     let mut settings = SchemaSettings::openapi3();
@@ -19,13 +25,22 @@ pub(super) fn of<Type: JsonSchema>() -> Value {
 /// Rewrites one schema and all below it.
 fn rewrite(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
+    lift_single_choice(map);
+    if let Some(of) = map.get(BUILTIN) {
+        let told = map.get("description").cloned();
+        *schema = builtin::schema(of);
+        if let (Some(told), Value::Object(map)) = (told, schema) {
+            map.insert("description".into(), told);
+        }
+        return;
+    }
     for noise in ["title", "$schema", "$defs", "components", "examples"] {
         map.remove(noise);
     }
-    lift_single_choice(map);
-    // A field that may be left out is not one that may be null, unless the type itself says so by a date's format.
-    if map.get("format").and_then(Value::as_str) != Some("date-time") {
-        map.remove("nullable");
+    // A field that may be left out is not one that may be null, unless the type itself says so.
+    map.remove("nullable");
+    if map.remove(NULLABLE).is_some() {
+        map.insert("nullable".into(), true.into());
     }
     choices_of_a_unit_enum(map);
     let kept = map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
@@ -119,7 +134,7 @@ fn formats(map: &mut Map<String, Value>) {
 fn plain_default(map: &mut Map<String, Value>) {
     let wanted = match map.get("default") {
         Some(Value::Number(_)) => true,
-        Some(Value::String(text)) => text == "K8sJobMode",
+        Some(Value::String(text)) => matches!(text.as_str(), "K8sJobMode" | "DenyAll"),
         _ => false,
     };
     if !wanted {

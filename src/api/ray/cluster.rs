@@ -1,11 +1,16 @@
-//! RayCluster: spec and status.
+//! RayCluster: its spec.
 //! Must not know rules.
 
+use k8s_openapi::api::core::v1::Service;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Object, Other, PodTemplate, Texts};
+use super::schema::{Builtin, managed_by_rules};
+use super::{
+    AuthOptions, AutoscalerOptions, GcsFaultToleranceOptions, HistoryServerOptions, IngressOptions,
+    NetworkPolicyConfig, Object, Other, PodTemplate, RayClusterStatus, Texts, TlsOptions,
+};
 
 /// A RayCluster.
 pub type RayCluster = Object<RayClusterSpec, RayClusterStatus>;
@@ -38,21 +43,17 @@ pub struct RayClusterSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_in_tree_autoscaling: Option<bool>,
     /// State of the head outside the head.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "open_object")]
-    pub gcs_fault_tolerance_options: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gcs_fault_tolerance_options: Option<GcsFaultToleranceOptions>,
     /// Collectors for the history server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "open_object")]
-    pub history_server_options: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history_server_options: Option<HistoryServerOptions>,
     /// NetworkPolicies of the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "open_object")]
-    pub network_policy: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_policy: Option<NetworkPolicyConfig>,
     /// mTLS between nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "open_object")]
-    pub tls_options: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_options: Option<TlsOptions>,
     /// The head.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_group_spec: Option<HeadGroupSpec>,
@@ -79,49 +80,6 @@ pub struct UpgradeStrategy {
     pub other: Other,
 }
 
-/// Token authentication.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AuthOptions {
-    /// Kubernetes judges the tokens.
-    #[serde(rename = "enableK8sTokenAuth", skip_serializing_if = "Option::is_none")]
-    pub enable_k8s_token_auth: Option<bool>,
-    /// Secret with key `auth_token`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub secret_name: Option<String>,
-    /// `token` or `disabled`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("enum" = ["disabled", "token"]))]
-    pub mode: Option<String>,
-    /// The rest.
-    #[serde(flatten)]
-    pub other: Other,
-}
-
-/// Settings of Ray's autoscaler.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AutoscalerOptions {
-    /// Seconds after which an idle worker goes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idle_timeout_seconds: Option<i32>,
-    /// `v1` or `v2`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("enum" = ["v1", "v2"]))]
-    pub version: Option<String>,
-    /// How eagerly it adds workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("enum" = ["Default", "Aggressive", "Conservative"]))]
-    pub upscaling_mode: Option<String>,
-    /// Environment of its container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "open_list")]
-    pub env: Option<Vec<Value>>,
-    /// The rest.
-    #[serde(flatten)]
-    pub other: Other,
-}
-
 /// The head group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -132,11 +90,14 @@ pub struct HeadGroupSpec {
     pub template: PodTemplate,
     /// Base of the head Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "open_object")]
+    #[schemars(with = "Option<Builtin<Service>>")]
     pub head_service: Option<Value>,
     /// An Ingress for the dashboard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enable_ingress: Option<bool>,
+    /// What the Ingress says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ingress_options: Option<IngressOptions>,
     /// Logical resources of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Texts>,
@@ -220,133 +181,6 @@ pub struct ScaleStrategy {
     pub other: Other,
 }
 
-/// What was found of a RayCluster (specs/raycluster.md 1.10).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RayClusterStatus {
-    /// `ready` or `suspended`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
-    /// CPU of all wanted pods, quantity.
-    #[serde(rename = "desiredCPU", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "quantity")]
-    pub desired_cpu: Option<Value>,
-    /// Memory of all wanted pods, quantity.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "quantity")]
-    pub desired_memory: Option<Value>,
-    /// GPUs of all wanted pods, quantity.
-    #[serde(rename = "desiredGPU", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "quantity")]
-    pub desired_gpu: Option<Value>,
-    /// TPUs of all wanted pods, quantity.
-    #[serde(rename = "desiredTPU", default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "quantity")]
-    pub desired_tpu: Option<Value>,
-    /// When this was written, RFC 3339.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("format" = "date-time", "nullable" = true))]
-    pub last_update_time: Option<String>,
-    /// State → when it was entered, RFC 3339.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state_transition_times: Option<Texts>,
-    /// Name of a port → port.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoints: Option<Texts>,
-    /// Where the head is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub head: Option<HeadInfo>,
-    /// Why the state is what it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Conditions, one per type.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Option<Vec<ClusterCondition>>,
-    /// Workers that are ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ready_worker_replicas: Option<i32>,
-    /// Workers that run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub available_worker_replicas: Option<i32>,
-    /// Workers that are wanted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub desired_worker_replicas: Option<i32>,
-    /// Fewest workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_worker_replicas: Option<i32>,
-    /// Most workers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_worker_replicas: Option<i32>,
-    /// Generation that was looked at.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// The rest.
-    #[serde(flatten)]
-    pub other: Other,
-}
-
-/// Where the head is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HeadInfo {
-    /// Address of the head pod.
-    #[serde(rename = "podIP", skip_serializing_if = "Option::is_none")]
-    pub pod_ip: Option<String>,
-    /// Address of the head Service.
-    #[serde(rename = "serviceIP", skip_serializing_if = "Option::is_none")]
-    pub service_ip: Option<String>,
-    /// Name of the head pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod_name: Option<String>,
-    /// Name of the head Service.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub service_name: Option<String>,
-    /// The rest.
-    #[serde(flatten)]
-    pub other: Other,
-}
-
-/// `metav1.Condition` as KubeRay writes it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("required" = ["type", "status", "reason", "message", "lastTransitionTime"]))]
-pub struct ClusterCondition {
-    /// Type.
-    #[serde(default)]
-    pub r#type: String,
-    /// `True`, `False` or `Unknown`.
-    #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
-    #[serde(default)]
-    pub status: String,
-    /// One word.
-    #[schemars(extend("pattern" = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "minLength" = 1, "maxLength" = 1024))]
-    #[serde(default)]
-    pub reason: String,
-    /// A sentence; may be empty.
-    #[serde(default)]
-    pub message: String,
-    /// RFC 3339.
-    #[schemars(extend("format" = "date-time"))]
-    #[serde(default)]
-    pub last_transition_time: String,
-    /// The rest.
-    #[serde(flatten)]
-    pub other: Other,
-}
-
-impl RayCluster {
-    /// The condition of a type.
-    pub fn condition(&self, kind: &str) -> Option<&ClusterCondition> {
-        self.status.as_ref()?.conditions.iter().flatten().find(|c| c.r#type == kind)
-    }
-
-    /// Whether the condition of a type is `True`.
-    pub fn is(&self, kind: &str) -> bool {
-        self.condition(kind).is_some_and(|c| c.status == "True")
-    }
-}
-
 impl RayClusterSpec {
     /// Worker groups in order.
     pub fn groups(&self) -> &[WorkerGroupSpec] {
@@ -383,31 +217,4 @@ impl WorkerGroupSpec {
         let strategy = self.scale_strategy.as_ref();
         strategy.and_then(|s| s.workers_to_delete.as_ref()).into_iter().flatten().map(String::as_str)
     }
-}
-
-/// Rules of `managedBy`: KubeRay's two values and ours; it never changes once set.
-pub(super) fn managed_by_rules() -> Value {
-    serde_json::json!([
-        { "message": "managedBy cannot be changed", "rule": "self == oldSelf" },
-        {
-            "message": "managedBy is one of 'ray.io/kuberay-operator', 'kueue.x-k8s.io/multikueue', 'rayfleet.io/hub'",
-            "rule": "self in ['ray.io/kuberay-operator', 'kueue.x-k8s.io/multikueue', 'rayfleet.io/hub']",
-        },
-    ])
-}
-
-/// Schema of an object whose fields are kept without being known.
-pub(super) fn open_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
-}
-
-fn open_list(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({
-        "type": "array",
-        "items": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
-    })
-}
-
-fn quantity(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "anyOf": [{ "type": "integer" }, { "type": "string" }], "x-kubernetes-int-or-string": true })
 }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
-use super::cluster::managed_by_rules;
+use super::schema::managed_by_rules;
 use super::{Object, Other, PodTemplate, RayClusterSpec, RayClusterStatus, Texts};
 
 /// A RayJob.

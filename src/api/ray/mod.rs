@@ -1,24 +1,37 @@
-//! `ray.io/v1` as KubeRay 1.7 has it: RayJob and RayCluster, typed where rules read, kept where they do not.
+//! `ray.io/v1` as KubeRay 1.7 has it: its four kinds, typed where rules read, kept where they do not.
 //! Must not know rules.
 //!
 //! No field is lost: what has no type here stays in `other` at its level, and pod templates stay JSON.
 
 pub mod cluster;
+mod cluster_status;
+mod cron_job;
 pub mod job;
 pub mod meta;
 mod object;
+mod options;
+mod schema;
+mod service;
 mod template;
 
-pub use cluster::{
-    AuthOptions, AutoscalerOptions, ClusterCondition, HeadGroupSpec, HeadInfo, RayCluster, RayClusterSpec,
-    RayClusterStatus, ScaleStrategy, UpgradeStrategy, WorkerGroupSpec,
-};
+pub use cluster::{HeadGroupSpec, RayCluster, RayClusterSpec, ScaleStrategy, UpgradeStrategy, WorkerGroupSpec};
+pub use cluster_status::{ClusterCondition, HeadInfo, RayClusterStatus};
+pub use cron_job::{RayCronJob, RayCronJobSpec, RayCronJobStatus};
 pub use job::{
     DeletionCondition, DeletionPolicy, DeletionRule, DeletionStrategy, RayJob, RayJobInfo, RayJobSpec, RayJobStatus,
     SubmitterConfig,
 };
 pub use meta::{ObjectMeta, OwnerReference};
 pub use object::Object;
+pub use options::{
+    AuthOptions, AutoscalerOptions, CollectorOptions, GcsFaultToleranceOptions, GcsStorage, GroupNetworkRules,
+    HistoryServerOptions, IngressOptions, NetworkPolicyConfig, NetworkRules, RedisCredential, TlsOptions,
+};
+pub use schema::BUILTIN;
+pub use service::{
+    ClusterUpgradeOptions, RayService, RayServiceSpec, RayServiceStatus, RayServiceUpgradeStrategy, ServeApplication,
+    ServeDeployment, ServiceStatus,
+};
 pub use template::{Container, PodTemplate};
 
 use std::collections::BTreeMap;
@@ -65,6 +78,16 @@ mod tests {
         let jobs = samples("RayJob");
         let clusters = samples("RayCluster");
         assert!(jobs.len() >= 15 && clusters.len() >= 30, "{} and {}", jobs.len(), clusters.len());
+        let (services, cron_jobs) = (samples("RayService"), samples("RayCronJob"));
+        assert!(services.len() >= 10 && cron_jobs.len() >= 2, "{} and {}", services.len(), cron_jobs.len());
+        for (path, value) in services {
+            let typed: RayService = serde_json::from_value(value.clone()).unwrap_or_else(|e| panic!("{path}: {e}"));
+            assert_eq!(serde_json::to_value(typed).unwrap(), value, "{path}");
+        }
+        for (path, value) in cron_jobs {
+            let typed: RayCronJob = serde_json::from_value(value.clone()).unwrap_or_else(|e| panic!("{path}: {e}"));
+            assert_eq!(serde_json::to_value(typed).unwrap(), value, "{path}");
+        }
         for (path, value) in jobs {
             let typed: RayJob = serde_json::from_value(value.clone()).unwrap_or_else(|e| panic!("{path}: {e}"));
             assert_eq!(serde_json::to_value(typed).unwrap(), value, "{path}");

@@ -3,9 +3,12 @@
 
 use std::borrow::Cow;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::schema::Builtin;
 
 /// `core/v1` PodTemplateSpec, kept as it came.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,8 +24,8 @@ impl JsonSchema for PodTemplate {
         true
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Builtin::<PodTemplateSpec>::json_schema(generator)
     }
 }
 

@@ -10,6 +10,7 @@ mod retire;
 mod shares;
 #[cfg(test)]
 mod tests;
+mod unbuilt;
 mod verdict;
 
 pub use board::Board;
@@ -92,6 +93,9 @@ fn first(seen: &Seen, row: &Row, now: Time) -> Plan {
     }
     if !root.is_ours() {
         return wait("managed by another controller");
+    }
+    if matches!(row.id.kind, Kind::RayService | Kind::RayCronJob) {
+        return unbuilt::plan(&root, now);
     }
     match root.state() {
         "" | "Suspended" | "suspended" => {}

@@ -1,9 +1,10 @@
-//! KubeRay's rules for a RayCluster, in its order (specs/raycluster.md 1.11). Its feature gates are at their defaults.
+//! KubeRay's rules for a RayCluster, in its order (specs/raycluster.md 1.11).
 //! Must not know RayJobs.
 
 use serde_json::Value;
 
-use super::{Refusal, Rule, broken, name, refused, shape, topology, unsupported};
+use super::{Carrier, GATE_OFF, Gates, Refusal, Rule, broken, fault_tolerance, features};
+use super::{name, refused, shape, topology, unsupported};
 use crate::api::names::ORIGINATED_KIND_LABEL;
 use crate::api::ray::{Container, RayCluster, RayClusterSpec, Texts, WorkerGroupSpec};
 use crate::plan::build::version_at_least;
@@ -12,20 +13,41 @@ const SPEC: &str = "InvalidRayClusterSpec";
 
 /// All rules for a RayCluster that stands for itself, then what is not built yet.
 pub fn ray_cluster(cluster: &RayCluster) -> Result<(), Refusal> {
+    ray_cluster_by(cluster, Gates::KUBERAY)?;
+    unsupported::ray_cluster_is_built(cluster)
+}
+
+/// KubeRay's rules alone, with these gates.
+pub(super) fn ray_cluster_by(cluster: &RayCluster, gates: Gates) -> Result<(), Refusal> {
+    let carrier = Carrier { metadata: &cluster.metadata, gates };
     refused(name(cluster.metadata.name(), 53), "InvalidRayClusterMetadata")?;
-    let annotation = |key: &str| cluster.metadata.annotation(key).to_owned();
-    refused(spec(&cluster.spec, "spec", &annotation), SPEC)?;
+    refused(spec(&cluster.spec, "spec", carrier), SPEC)?;
+    refused(features::cert_manager(&cluster.spec, gates), SPEC)?;
     refused(upgrade(cluster), SPEC)?;
-    refused(topology(&cluster.metadata), SPEC)?;
     if cluster.is("RayClusterSuspending") && cluster.is("RayClusterSuspended") {
         let both = broken("status.conditions", "RayClusterSuspending and RayClusterSuspended exclude each other");
         refused(both, "InvalidRayClusterStatus")?;
     }
-    unsupported::ray_cluster_is_built(cluster)
+    refused(topology(&cluster.metadata), SPEC)
 }
 
-/// Rules for the spec; `at` is where it stands, `annotation` asks the object that carries it.
-pub(super) fn spec(spec: &RayClusterSpec, at: &str, annotation: &dyn Fn(&str) -> String) -> Rule {
+/// What is only warned of (1.11 C): the pass goes on.
+pub fn ray_cluster_warning(spec: &RayClusterSpec, at: &str) -> Option<Refusal> {
+    let version = spec.autoscaler_options.as_ref().and_then(|o| o.version.as_deref());
+    if !spec.autoscaling() || version != Some("v1") {
+        return None;
+    }
+    let restarts = |group: &&WorkerGroupSpec| !matches!(group.template.restart_policy(), "" | "Never");
+    let names: Vec<&str> = spec.groups().iter().filter(restarts).map(|group| group.group_name.as_str()).collect();
+    (!names.is_empty()).then(|| Refusal {
+        event_reason: SPEC,
+        field: format!("{at}.workerGroupSpecs"),
+        message: format!("restartPolicy should be Never with autoscaler v1, in groups {}", names.join(", ")),
+    })
+}
+
+/// Rules for the spec, in their order; `at` is where it stands.
+pub(super) fn spec(spec: &RayClusterSpec, at: &str, carrier: Carrier<'_>) -> Rule {
     let head = spec.head();
     let head_at = format!("{at}.headGroupSpec");
     if spec.head_group_spec.is_none() {
@@ -41,17 +63,24 @@ pub(super) fn spec(spec: &RayClusterSpec, at: &str, annotation: &dyn Fn(&str) ->
     for (i, group) in spec.groups().iter().enumerate() {
         worker_group(spec, group, v2, &format!("{at}.workerGroupSpecs[{i}]"))?;
     }
-    fault_tolerance(spec, ray, at, annotation)?;
+    fault_tolerance::rules(spec, ray, at, carrier)?;
     let params = head.ray_start_params.as_ref();
     if param(params, "redis-username") || ray.has_env("REDIS_USERNAME") {
         return broken(format!("{at}.gcsFaultToleranceOptions.redisUsername"), "is where the Redis user is given");
     }
+    if !carrier.gates.deletion_policy
+        && let Some(i) = spec.groups().iter().position(WorkerGroupSpec::suspended)
+    {
+        return broken(format!("{at}.workerGroupSpecs[{i}].suspend"), GATE_OFF);
+    }
     autoscaler(spec, ray, at)?;
-    gates(spec, at)?;
-    auth(spec, at)
+    features::history_server(spec, at, carrier.gates)?;
+    auth(spec, at)?;
+    features::network_policy(spec, at, carrier.gates)?;
+    features::tls(spec, at, carrier.gates)
 }
 
-fn param(params: Option<&Texts>, key: &str) -> bool {
+pub(super) fn param(params: Option<&Texts>, key: &str) -> bool {
     params.and_then(|p| p.get(key)).is_some_and(|v| !v.is_empty())
 }
 
@@ -156,38 +185,6 @@ fn worker_group(spec: &RayClusterSpec, group: &WorkerGroupSpec, v2: bool, at: &s
     Ok(())
 }
 
-/// Rules 6 to 9.
-fn fault_tolerance(spec: &RayClusterSpec, ray: Container<'_>, at: &str, annotation: &dyn Fn(&str) -> String) -> Rule {
-    let switch = annotation("ray.io/ft-enabled");
-    let options = spec.gcs_fault_tolerance_options.as_ref();
-    let at_options = format!("{at}.gcsFaultToleranceOptions");
-    if !switch.is_empty() && options.is_some() {
-        return broken(&at_options, "and annotation ray.io/ft-enabled exclude each other");
-    }
-    if options.is_none() && !switch.eq_ignore_ascii_case("true") && ray.has_env("RAY_REDIS_ADDRESS") {
-        return broken(&at_options, "must be set if the head's environment has RAY_REDIS_ADDRESS");
-    }
-    let Some(options) = options else { return Ok(()) };
-    shape::object(options, &at_options)?;
-    let head = spec.head();
-    if param(head.ray_start_params.as_ref(), "redis-password") || ray.has_env("REDIS_PASSWORD") {
-        return broken(format!("{at_options}.redisPassword"), "is where the Redis password is given");
-    }
-    if ray.has_env("RAY_REDIS_ADDRESS") {
-        return broken(format!("{at_options}.redisAddress"), "is where the Redis address is given");
-    }
-    if !annotation("ray.io/external-storage-namespace").is_empty() {
-        return broken(format!("{at_options}.externalStorageNamespace"), "is where the storage namespace is given");
-    }
-    if options["backend"] == "rocksdb" {
-        return broken(format!("{at_options}.backend"), "rocksdb is behind a feature gate that is off");
-    }
-    if !options["storage"].is_null() {
-        return broken(format!("{at_options}.storage"), "belongs to backend rocksdb");
-    }
-    Ok(())
-}
-
 /// Rules 12 to 15.
 fn autoscaler(spec: &RayClusterSpec, ray: Container<'_>, at: &str) -> Rule {
     let v2_env = ray.env_value("RAY_enable_autoscaler_v2");
@@ -223,20 +220,6 @@ fn autoscaler(spec: &RayClusterSpec, ray: Container<'_>, at: &str) -> Rule {
     let env = options.and_then(|o| o.env.as_ref()).into_iter().flatten();
     if env.into_iter().any(|e| e["name"] == "KUBERAY_GEN_AUTOSCALER_START_CMD") {
         return broken(format!("{at_options}.env"), "must not set KUBERAY_GEN_AUTOSCALER_START_CMD");
-    }
-    Ok(())
-}
-
-/// Fields behind gates that are off by default.
-fn gates(spec: &RayClusterSpec, at: &str) -> Rule {
-    for (set, field) in [
-        (spec.history_server_options.is_some(), "historyServerOptions"),
-        (spec.network_policy.is_some(), "networkPolicy"),
-        (spec.tls_options.is_some(), "tlsOptions"),
-    ] {
-        if set {
-            return broken(format!("{at}.{field}"), "is behind a feature gate that is off");
-        }
     }
     Ok(())
 }

@@ -3,18 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Rule, broken};
-use crate::api::ray::{DeletionRule, DeletionStrategy, RayJob};
+use super::{GATE_OFF, Gates, Rule, broken};
+use crate::api::ray::{DeletionRule, DeletionStrategy, RayJobSpec};
 
 /// All of them.
-pub(super) fn rules(job: &RayJob) -> Rule {
-    let spec = &job.spec;
+pub(super) fn rules(spec: &RayJobSpec, gates: Gates) -> Rule {
     let shutdown = spec.shutdown_after_job_finishes == Some(true);
     if spec.ttl_seconds_after_finished.unwrap_or(0) > 0 && !shutdown {
         return broken("spec.ttlSecondsAfterFinished", "needs shutdownAfterJobFinishes: true");
     }
     let Some(strategy) = &spec.deletion_strategy else { return Ok(()) };
     let at = "spec.deletionStrategy";
+    if !gates.deletion_policy {
+        return broken(at, GATE_OFF);
+    }
     let legacy = strategy.on_success.is_some() || strategy.on_failure.is_some();
     let with_rules = strategy.deletion_rules.is_some();
     if with_rules && shutdown {

@@ -1,24 +1,32 @@
 //! KubeRay's rules for a RayJob, in its order (specs/rayjob.md 2).
 //! Must not know what a RayJob does.
 
-use super::{Refusal, Rule, broken, cluster, deletion, name, refused, shape, topology, unsupported};
+use super::{Carrier, Gates, Refusal, Rule, broken, cluster, deletion, name, refused, shape, topology, unsupported};
 use crate::api::ray::RayJob;
 use crate::plan::build::{runtime_env, submit_body};
 
 /// All rules, then what is not built yet.
 pub fn ray_job(job: &RayJob) -> Result<(), Refusal> {
+    ray_job_by(job, Gates::KUBERAY)?;
+    refused(ours(job), "InvalidRayJobSpec")?;
+    unsupported::ray_job_is_built(job)
+}
+
+/// KubeRay's rules alone, with these gates.
+pub(super) fn ray_job_by(job: &RayJob, gates: Gates) -> Result<(), Refusal> {
     // A RayCluster's 53 less the suffix of six that it gets.
     refused(name(job.metadata.name(), 47), "InvalidRayJobMetadata")?;
-    refused(spec(job), "InvalidRayJobSpec")?;
+    refused(spec(job, gates), "InvalidRayJobSpec")?;
     let waiting = job.status.as_ref().and_then(|s| s.job_deployment_status.as_deref()) == Some("Waiting");
     if waiting && job.spec.mode() != "InteractiveMode" {
         let rule = broken("status.jobDeploymentStatus", "Waiting belongs to InteractiveMode");
         refused(rule, "InvalidRayJobStatus")?;
     }
-    unsupported::ray_job_is_built(job)
+    Ok(())
 }
 
-fn spec(job: &RayJob) -> Rule {
+/// Rules for the spec, in their order.
+pub(super) fn spec(job: &RayJob, gates: Gates) -> Rule {
     let spec = &job.spec;
     let shutdown = spec.shutdown_after_job_finishes == Some(true);
     let suspend = spec.suspend == Some(true);
@@ -30,7 +38,7 @@ fn spec(job: &RayJob) -> Rule {
     if spec.ttl_seconds_after_finished.is_some_and(|ttl| ttl < 0) {
         return broken("spec.ttlSecondsAfterFinished", "must not be negative");
     }
-    deletion::rules(job)?;
+    deletion::rules(spec, gates)?;
     if suspend && selects {
         return broken("spec.suspend", "and clusterSelector exclude each other");
     }
@@ -42,8 +50,7 @@ fn spec(job: &RayJob) -> Rule {
         if inner.auth_options.as_ref().is_some_and(|a| a.enable_k8s_token_auth == Some(true)) {
             return broken("spec.rayClusterSpec.authOptions.enableK8sTokenAuth", "is not supported for RayJobs");
         }
-        let annotation = |key: &str| job.metadata.annotation(key).to_owned();
-        cluster::spec(inner, "spec.rayClusterSpec", &annotation)?;
+        cluster::spec(inner, "spec.rayClusterSpec", Carrier { metadata: &job.metadata, gates })?;
     }
     if let Err(error) = runtime_env(job) {
         return broken("spec.runtimeEnvYAML", format!("cannot be read: {error}"));
@@ -59,7 +66,7 @@ fn spec(job: &RayJob) -> Rule {
     if backoff < 0 {
         return broken("spec.backoffLimit", "must not be negative");
     }
-    ours(job)
+    Ok(())
 }
 
 /// Rules 6 to 8: what the submission modes exclude.

@@ -3,14 +3,27 @@
 //! Must not know what becomes of a refusal.
 
 mod cluster;
+mod cron_job;
 mod deletion;
+mod fault_tolerance;
+mod features;
+mod go_duration;
 mod job;
+mod schedule;
+mod service;
 mod shape;
 mod unsupported;
 
-pub use cluster::ray_cluster;
+pub use cluster::{ray_cluster, ray_cluster_warning};
+pub use cron_job::ray_cron_job;
 pub use job::ray_job;
+pub use service::ray_service;
 pub use unsupported::ray_cluster_is_built;
+
+use serde_json::Value;
+
+use crate::api::Kind;
+use crate::api::ray::ObjectMeta;
 
 /// Why an object cannot be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +43,66 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.field, self.message)
     }
+}
+
+/// The rules of an object's kind, by what the API server holds of it.
+pub fn object(kind: Kind, body: &Value) -> Result<(), Refusal> {
+    match kind {
+        Kind::RayJob => ray_job(&read(body, "InvalidRayJobSpec")?),
+        Kind::RayService => ray_service(&read(body, "InvalidRayServiceSpec")?),
+        Kind::RayCronJob => ray_cron_job(&read(body, "InvalidRayCronJobSpec")?),
+        _ => ray_cluster(&read(body, "InvalidRayClusterSpec")?),
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(body: &Value, event_reason: &'static str) -> Result<T, Refusal> {
+    T::deserialize(body).map_err(|error| Refusal {
+        event_reason,
+        field: "the object".into(),
+        message: format!("cannot be read: {error}"),
+    })
+}
+
+/// KubeRay's feature gates that rules ask for (specs/raycluster.md 7.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gates {
+    /// RayJobDeletionPolicy.
+    pub deletion_policy: bool,
+    /// RayServiceIncrementalUpgrade.
+    pub incremental_upgrade: bool,
+    /// GCSFaultToleranceEmbeddedStorage.
+    pub embedded_storage: bool,
+    /// RayClusterHistoryServer.
+    pub history_server: bool,
+    /// RayClusterNetworkPolicy.
+    pub network_policy: bool,
+    /// RayClusterMTLS.
+    pub mtls: bool,
+    /// No gate, but asked for like one: whether cert-manager is there.
+    pub cert_manager: bool,
+}
+
+impl Gates {
+    /// As KubeRay 1.7 has them where nobody says otherwise.
+    pub const KUBERAY: Gates = Gates {
+        deletion_policy: true,
+        incremental_upgrade: true,
+        embedded_storage: false,
+        history_server: false,
+        network_policy: false,
+        mtls: false,
+        cert_manager: false,
+    };
+}
+
+/// What is said of a field behind a gate that is off.
+const GATE_OFF: &str = "is behind a feature gate that is off";
+
+/// The object that carries a RayCluster's spec: rules read its annotations.
+#[derive(Clone, Copy)]
+struct Carrier<'a> {
+    metadata: &'a ObjectMeta,
+    gates: Gates,
 }
 
 /// What a rule comes to: nothing, or field and message.
