@@ -10,6 +10,7 @@ pub mod quantity;
 pub mod ray;
 pub mod time;
 pub mod wire;
+pub mod yaml;
 
 pub use ids::{Cluster, Id, Key, MemberName, RootId, Uid, Version, member_unit};
 pub use kind::Kind;

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::api::{Id, Kind};
+use crate::api::{Id, Kind, yaml};
 
 /// Bytes of a manifest at most.
 const BYTES_MAX: u64 = 16 << 20;
@@ -47,8 +47,7 @@ pub(crate) fn read(path: &Path) -> Result<String> {
 /// The documents of `text`, which came from `source`, in the order in which they are created. Objects without a namespace
 /// get `namespace`.
 pub(crate) fn documents(text: &str, source: &str, namespace: &str) -> Result<Vec<Document>> {
-    let values: Vec<Value> = serde_saphyr::from_multiple(text)
-        .map_err(|e| anyhow::anyhow!("{source} is not YAML: {}", e.to_string().trim_start_matches("error: ")))?;
+    let values = yaml::documents(text).map_err(|error| anyhow::anyhow!("{source} is not YAML: {error}"))?;
     let mut documents = Vec::new();
     for (index, value) in values.into_iter().enumerate() {
         for (item, value) in unlisted(value).into_iter().enumerate() {

@@ -111,7 +111,7 @@ pub(super) fn json(text: &[u8]) -> Result<Body, String> {
 /// YAML as the API machinery reads it.
 pub(super) fn yaml(text: &[u8]) -> Result<Body, String> {
     let text = std::str::from_utf8(text).map_err(|e| e.to_string())?;
-    let value: Value = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+    let value = crate::api::yaml::document(text)?;
     Ok(Body { value, duplicates: Vec::new() })
 }
 
