@@ -12,7 +12,7 @@ SEED_BASE ?= 1
 REPLICAS  ?= 1
 JOBS      ?= 100
 
-.PHONY: help build demo sandbox test fmt tidy clippy generated unit kube-api crash-points mutants sim ray planes $(PLANES)/made-from
+.PHONY: help build demo sandbox test fmt tidy clippy generated unit kube-api samples crash-points mutants sim ray planes $(PLANES)/made-from
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s "$$(printf '\t')"
@@ -27,7 +27,7 @@ sandbox: ray build ## A fleet that stays, for a person with kubectl
 	$(RAYFLEET) sandbox --ray $(RAY_VENV)
 
 # Quickest first: what fails early fails cheap.
-test: fmt tidy clippy build generated unit kube-api mutants crash-points ## Everything that is tested
+test: fmt tidy clippy build generated unit kube-api samples mutants crash-points ## Everything that is tested
 	$(MAKE) crash-points REPLICAS=3
 	$(MAKE) sim SEEDS=16
 	$(MAKE) sim SEEDS=4 REPLICAS=3
@@ -50,6 +50,9 @@ unit: ray ## Unit tests, and tests with processes, kubectl and real Ray
 
 kube-api: ## Recorded answers of a real API server, replayed on the sandbox's
 	cargo run --locked --quiet --package conformance -- kube-api
+
+samples: ## Sample manifests of KubeRay: accepted, kept whole, valid, carried out as far as they are built
+	cargo run --locked --quiet --package conformance -- samples
 
 crash-points: ## The controller dies at every write of one RayJob's life, in three variants; REPLICAS=3: another takes over
 	cargo run --locked --quiet --package kit -- crash-points --replicas $(REPLICAS)

@@ -39,6 +39,14 @@ pub struct Refusal {
 /// Event reason of a spec that KubeRay would take and this release does not.
 pub const NOT_BUILT: &str = "NotSupportedYet";
 
+impl Refusal {
+    /// Whether the object keeps every rule, and asks for what this release does not do: it is not built, or stands behind a
+    /// gate of KubeRay's that is off.
+    pub fn is_of_this_release(&self) -> bool {
+        self.event_reason == NOT_BUILT || self.message.ends_with(GATE_OFF)
+    }
+}
+
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.field, self.message)

@@ -1,9 +1,11 @@
 //! Replays recordings of a real Kubernetes API server on the sandbox's and compares the answers.
 //! Must not know how the sandbox's server is built: it sends requests and reads answers.
+//! Beside that, [`samples`]: manifests on their way through types, server and simulated fleet.
 
 mod compare;
 mod recording;
 mod replay;
+pub mod samples;
 mod scope;
 
 use std::path::{Path, PathBuf};

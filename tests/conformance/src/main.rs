@@ -1,4 +1,5 @@
-//! `conformance kube-api`: replays the recordings and reports. Exit code 1 if an answer differs.
+//! `conformance kube-api`: replays the recordings and reports. `conformance samples`: lets manifests live. Exit code 1 if
+//! anything differs.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -33,10 +34,32 @@ enum What {
         #[arg(short, long)]
         verbose: bool,
     },
+    /// Sample manifests: accepted, kept whole, valid, and carried out as far as their kinds are built.
+    Samples {
+        /// Folder with the manifests.
+        #[arg(long)]
+        dir: Option<PathBuf>,
+        /// Only files with this in their name.
+        #[arg(long)]
+        file: Option<String>,
+    },
 }
 
 fn main() -> Result<ExitCode> {
-    let What::KubeApi { dir, file, case, verbose } = Arguments::parse().what;
+    match Arguments::parse().what {
+        What::KubeApi { dir, file, case, verbose } => kube_api(dir, file, case, verbose),
+        What::Samples { dir, file } => samples(dir, file.as_deref()),
+    }
+}
+
+fn samples(dir: Option<PathBuf>, file: Option<&str>) -> Result<ExitCode> {
+    let dir = dir.unwrap_or_else(|| conformance::shared().join("samples"));
+    let all = conformance::samples::run(&dir, file, |sample| Ok(writeln!(std::io::stdout(), "{sample}")?))?;
+    writeln!(std::io::stdout(), "{}", conformance::samples::summary(&all))?;
+    Ok(if conformance::samples::counts(&all)[2] > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn kube_api(dir: Option<PathBuf>, file: Option<String>, case: Option<String>, verbose: bool) -> Result<ExitCode> {
     let dir = dir.unwrap_or_else(|| conformance::shared().join("kube-api"));
     let topic = file.map(|f| f.trim_end_matches(".json").to_owned());
     let report = conformance::run(&dir, &Choice { topic, case })?;

@@ -1,6 +1,7 @@
 //! What the simulated clusters are made of: CRDs, nodes, queues, and the cores around each API server.
 //! Must not know stories.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rayfleet::api::{Cluster, Time, crds};
@@ -30,6 +31,12 @@ pub struct MemberPlan {
     pub queues: Vec<(String, Option<u32>)>,
     /// Volcano's answers come this much late, ms.
     pub scheduler_delay_ms: u64,
+    /// Memory of a node, GiB.
+    pub memory_gib: u32,
+    /// Other resources of a node: name and quantity.
+    pub devices: BTreeMap<String, String>,
+    /// Labels of nodes: the first node has the first ones, and so on, then from the beginning.
+    pub labels: Vec<BTreeMap<String, String>>,
 }
 
 impl MemberPlan {
@@ -41,7 +48,28 @@ impl MemberPlan {
             cpus,
             queues: vec![("ml".to_owned(), Some(nodes * cpus))],
             scheduler_delay_ms: 0,
+            memory_gib: 64,
+            devices: BTreeMap::new(),
+            labels: Vec::new(),
         }
+    }
+
+    /// With so much memory in each node.
+    pub fn memory_gib(mut self, memory_gib: u32) -> Self {
+        self.memory_gib = memory_gib;
+        self
+    }
+
+    /// With so much of another resource in each node.
+    pub fn device(mut self, resource: &str, quantity: &str) -> Self {
+        self.devices.insert(resource.to_owned(), quantity.to_owned());
+        self
+    }
+
+    /// With nodes of these labels, beside those of other labels.
+    pub fn labelled(mut self, labels: BTreeMap<String, String>) -> Self {
+        self.labels.push(labels);
+        self
     }
 
     /// With another queue.
@@ -92,7 +120,7 @@ pub fn member(seed: u64, index: usize, plan: &MemberPlan, now: Time) -> Site {
             "spec": spec,
         }));
     }
-    let nodes = (0..plan.nodes).map(|i| node(&format!("{}-{i}", plan.name), plan.cpus)).collect();
+    let nodes = (0..plan.nodes as usize).map(|i| node(plan, i)).collect();
     let settings = Settings { delay: Duration::from_millis(plan.scheduler_delay_ms), ..Settings::default() };
     let cores: Vec<Box<dyn Surrounding>> = vec![
         Box::new(Collector::default()),
@@ -108,12 +136,21 @@ pub fn member(seed: u64, index: usize, plan: &MemberPlan, now: Time) -> Site {
     Site::new(cluster, seed.wrapping_add(1 + index as u64), &crds, &objects, cores, now)
 }
 
-fn node(name: &str, cpus: u32) -> Value {
-    let resources = json!({ "cpu": cpus.to_string(), "memory": "64Gi", "pods": "110" });
+fn node(plan: &MemberPlan, index: usize) -> Value {
+    let name = format!("{}-{index}", plan.name);
+    let memory = format!("{}Gi", plan.memory_gib);
+    let mut resources = json!({ "cpu": plan.cpus.to_string(), "memory": memory, "pods": "110" });
+    for (resource, quantity) in &plan.devices {
+        resources[resource] = json!(quantity);
+    }
+    let mut labels = json!({ "kubernetes.io/hostname": name });
+    for (key, value) in plan.labels.iter().cycle().nth(index).into_iter().flatten() {
+        labels[key] = json!(value);
+    }
     json!({
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
+        "metadata": { "name": name, "labels": labels },
         "status": {
             "capacity": resources,
             "allocatable": resources,

@@ -1,0 +1,133 @@
+//! Every document of every manifest of a folder: accepted by the sandbox's API server under our definitions, kept whole by
+//! our types, passed by our validation, and carried out in the simulated fleet as far as its kind is built.
+//! Must not know what stands in the manifests.
+
+mod acceptance;
+mod life;
+mod manifests;
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Result;
+use rayfleet::api::Kind;
+use rayfleet::plan::validate;
+use serde_json::Value;
+
+use acceptance::Server;
+use manifests::Manifest;
+
+/// What came of one document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// All that is to be had of it; what that was, in words.
+    Equal(String),
+    /// It needs what is not built yet, and the object says so; which.
+    Explained(String),
+    /// It was refused, changed, or went astray; how.
+    Different(String),
+}
+
+/// One document with what came of it.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// File, kind and name.
+    pub document: String,
+    /// What came of it.
+    pub standing: Standing,
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, text) = match &self.standing {
+            Standing::Equal(text) => ("equal    ", text),
+            Standing::Explained(text) => ("explained", text),
+            Standing::Different(text) => ("DIFFERENT", text),
+        };
+        write!(f, "{word}  {}: {text}", self.document)
+    }
+}
+
+/// Equal, explained, different.
+pub fn counts(samples: &[Sample]) -> [usize; 3] {
+    let mut counts = [0; 3];
+    for sample in samples {
+        counts[match sample.standing {
+            Standing::Equal(_) => 0,
+            Standing::Explained(_) => 1,
+            Standing::Different(_) => 2,
+        }] += 1;
+    }
+    counts
+}
+
+/// The last line of the report.
+pub fn summary(samples: &[Sample]) -> String {
+    let [equal, explained, different] = counts(samples);
+    format!("samples: {equal} equal, {explained} explained, {different} different")
+}
+
+/// Looks at the manifests (`*.yaml`, `*.yml`, `*.json`) below `dir`; `only` is part of a file's name. Each sample is handed
+/// to `told` as soon as it is known.
+pub fn run(dir: &Path, only: Option<&str>, mut told: impl FnMut(&Sample) -> Result<()>) -> Result<Vec<Sample>> {
+    let mut samples = Vec::new();
+    for manifest in manifests::read(dir)? {
+        if only.is_some_and(|part| !manifest.file.contains(part)) {
+            continue;
+        }
+        for sample in look(&manifest) {
+            told(&sample)?;
+            samples.push(sample);
+        }
+    }
+    Ok(samples)
+}
+
+/// The documents of one manifest, on a server of their own.
+fn look(manifest: &Manifest) -> Vec<Sample> {
+    if let Some(error) = &manifest.error {
+        let standing = Standing::Different(error.clone());
+        return vec![Sample { document: manifest.file.clone(), standing }];
+    }
+    let mut server = Server::new(&manifest.documents);
+    let mut samples = Vec::new();
+    for document in &manifest.documents {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = format!("{} {} {}", manifest.file, text(&document["kind"]), text(&document["metadata"]["name"]));
+        let standing = server.create(document).map_or_else(Standing::Different, |stored| {
+            let kind = Kind::find(&text(&document["apiVersion"]), &text(&document["kind"]));
+            match kind.filter(|kind| kind.group() == "ray.io") {
+                Some(kind) => ray(kind, document, &stored, manifest).unwrap_or_else(Standing::Different),
+                None => Standing::Equal("accepted".to_owned()),
+            }
+        });
+        samples.push(Sample { document: name, standing });
+    }
+    samples
+}
+
+/// A document of Ray's: what was sent, and what the server stored.
+fn ray(kind: Kind, sent: &Value, stored: &Value, manifest: &Manifest) -> Result<Standing, String> {
+    acceptance::keeps(stored, sent, "")?;
+    let typed = acceptance::through_our_types(kind, sent)?;
+    if typed != *sent {
+        acceptance::keeps(&typed, sent, "")?;
+        return Err("our types add something to it".to_owned());
+    }
+    match validate::object(kind, stored) {
+        Err(refusal) if !refusal.is_of_this_release() => Err(format!("{}: {refusal}", refusal.event_reason)),
+        Err(refusal) if matches!(kind, Kind::RayService | Kind::RayCronJob) => {
+            // Of a kind that is not built as a whole, being kept is all that there is.
+            if refusal.field != "kind" {
+                return Ok(Standing::Explained(refusal.to_string()));
+            }
+            Ok(Standing::Equal("accepted, lossless, valid; its kind is not carried out yet".to_owned()))
+        }
+        refusal => {
+            // Where only a beginning of the name was sent, the server has made up the rest.
+            let mut root = sent.clone();
+            root["metadata"]["name"] = stored["metadata"]["name"].clone();
+            life::of(kind, &root, refusal.err().as_ref(), manifest)
+        }
+    }
+}
