@@ -7,6 +7,9 @@
 mod builtin;
 mod ray;
 mod structural;
+mod unknown;
+
+pub use unknown::{Unknown, nearest, unknown_fields};
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

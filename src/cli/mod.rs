@@ -17,6 +17,7 @@ mod run;
 mod sandbox;
 mod shards;
 mod submit;
+mod validate;
 mod version;
 
 use std::process::ExitCode;
@@ -39,13 +40,15 @@ pub(crate) enum End {
     TimedOut,
     /// `crds --check`: files differ.
     Differs,
+    /// `validate`: something is wrong.
+    Invalid,
 }
 
 impl End {
     fn code(self) -> u8 {
         match self {
             End::Done => 0,
-            End::Differs => 1,
+            End::Differs | End::Invalid => 1,
             End::JobFailed => 3,
             End::JobStopped => 4,
             End::TimedOut => 5,
@@ -63,6 +66,7 @@ Exit codes:
 Examples:
   rayfleet sandbox                          a hub and three members on this machine
   rayfleet submit -f job.yaml --wait        submit and follow a RayJob; its result is the exit code
+  rayfleet validate -f job.yaml             what is wrong with it, and what would be right
   rayfleet explain rayjob/train             why it is where it is: every member's verdict
   rayfleet get -A                           what there is, on which member, in which stage
   rayfleet logs rayjob/train -f             its log, wherever it runs
@@ -103,6 +107,8 @@ enum Command {
     Shards(shards::ShardsArgs),
     /// Print the custom resource definitions, write them to a folder, or check that folder
     Crds(crds::CrdsArgs),
+    /// Say what a hub would refuse of manifests, and what is misspelt in them, without a hub
+    Validate(validate::ValidateArgs),
     /// Print the version
     Version(version::VersionArgs),
 }
@@ -141,6 +147,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<End> {
         Command::Logs(args) => logs::run(args, &access).await,
         Command::Shards(args) => shards::run(args, &access).await,
         Command::Crds(args) => crds::run(&args),
+        Command::Validate(args) => validate::run(&args),
         Command::Version(args) => version::run(&args),
     }
 }
