@@ -212,7 +212,7 @@ fn refusals_name_the_field() {
     let limits = |value: &str| {
         let value = serde_json::json!({ "limits": { "cpu": value } });
         whole_job(|j| {
-            j["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["resources"] = value
+            j["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["resources"] = value;
         })
     };
     let at = "spec.rayClusterSpec.headGroupSpec.template.spec.containers[0].resources.limits.cpu";
