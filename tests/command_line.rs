@@ -5,6 +5,8 @@
 mod leases;
 #[path = "command_line/people.rs"]
 mod people;
+#[path = "command_line/validate.rs"]
+mod validate;
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};

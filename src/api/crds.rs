@@ -22,13 +22,17 @@ use super::fleet::{MemberCapacity, MemberCluster, Placement, PlacementPolicy};
 
 /// Definitions that belong on a hub: Ray's four kinds and the fleet's four.
 pub fn hub() -> Vec<Value> {
-    // Made once: the pod templates in them are large, and simulated worlds ask for each of their servers.
+    made().to_vec()
+}
+
+/// Made once: the pod templates in them are large, and simulated worlds ask for each of their servers.
+fn made() -> &'static [Value] {
     static MADE: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let mut all = ray::definitions();
         all.extend([placement(), placement_policy(), member_cluster(), member_capacity()]);
         all
     });
-    MADE.clone()
+    &MADE
 }
 
 /// Definitions that a member needs from us: Ray's two kinds.

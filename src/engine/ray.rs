@@ -230,6 +230,35 @@ mod tests {
     }
 
     #[test]
+    fn whatever_a_dashboard_answers_is_an_answer() {
+        // Each number is a seed: what it does to the answer can be repeated.
+        for seed in 0..500 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut body =
+                br#"{"status":"RUNNING","message":"m","start_time":1,"end_time":null,"metadata":{"a":"b"}}"#.to_vec();
+            for _ in 0..rng.usize(0..8) {
+                let at = rng.usize(0..body.len());
+                body[at] = rng.u8(..);
+            }
+            if seed % 10 == 0 {
+                body = [b"[".repeat(100_000), body].concat();
+            }
+            let reply = reply(rng.u16(100..600), &body);
+            let told = format!("seed {seed}: {reply:?}");
+            match job_answer(Some(&reply)) {
+                JobAnswer::Info(info) => assert!(info.is_object(), "{told}"),
+                JobAnswer::Failed(why) => assert!(!why.is_empty() && why.len() < 10_000, "{told}"),
+                JobAnswer::NotFound => assert_eq!(reply.status, 404, "{told}"),
+            }
+            // Only an answer of success says that the job was taken.
+            let accepted = submit_outcome(Some(&reply)) == SubmitOutcome::Accepted;
+            assert_eq!(accepted, (200..300).contains(&reply.status), "{told}");
+            let _stopped = stop_outcome(Some(&reply));
+            let _log = log_answer(&reply);
+        }
+    }
+
+    #[test]
     fn a_submission_whose_answer_was_lost_is_unknown() {
         assert!(matches!(submit_outcome(None), SubmitOutcome::Unknown(_)));
         for status in [502, 503, 504] {

@@ -28,15 +28,41 @@ use crate::api::{Id, Kind, Time, Uid, Version, names};
 #[error("{0}")]
 pub struct DecodeError(pub String);
 
+/// Levels of nesting that a kept body may have: with more, it could not be read again (serde_json reads 127), nor written.
+const LEVELS_MAX: usize = 100;
+
 /// Decodes one object of `kind` from its JSON, straight into the row; unknown fields are skipped.
 /// Kinds with a body keep the text without `managedFields`, with `apiVersion` and `kind` (items of lists lack them).
 pub fn decode(kind: Kind, json: &[u8]) -> Result<Row, DecodeError> {
     let (metadata, facts) = parts(kind, json)?;
     let mut row = from_metadata(kind, metadata, facts)?;
     if has_body(kind) {
+        if levels(json) > LEVELS_MAX {
+            return Err(DecodeError(format!("nested more than {LEVELS_MAX} levels deep")));
+        }
         row.body = Some(body(kind, json)?);
     }
     Ok(row)
+}
+
+/// How deeply brackets stand within brackets.
+fn levels(json: &[u8]) -> usize {
+    let (mut open, mut most, mut in_text, mut escaped) = (0_usize, 0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            _ if in_text => {}
+            b'{' | b'[' => {
+                open += 1;
+                most = most.max(open);
+            }
+            b'}' | b']' => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
 }
 
 /// What is known of an object that does not decode: its metadata, if they do; nothing of specification and status.

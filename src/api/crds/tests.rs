@@ -146,7 +146,8 @@ fn no_field_default_bound_rule_or_column_of_the_upstream_definitions_differs() {
         newer.append(&mut comparison.newer);
     }
     assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
-    println!("fields that only ours name: {newer:?}");
+    // Fields of a newer Kubernetes, and none of Ray's.
+    assert!(newer.len() < 40, "{newer:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::hub;
+use super::made;
 use crate::api::Kind;
 
 /// A field that is not known.
@@ -40,7 +40,7 @@ const REPORTED_MAX: usize = 100;
 
 /// Unknown fields of an object of this kind, in the order of the object; none for kinds without a definition of ours.
 pub fn unknown_fields(kind: Kind, object: &Value) -> Vec<Unknown> {
-    let Some(crd) = hub().into_iter().find(|crd| crd["spec"]["names"]["kind"] == kind.name()) else {
+    let Some(crd) = made().iter().find(|crd| crd["spec"]["names"]["kind"] == kind.name()) else {
         return Vec::new();
     };
     let mut found = Vec::new();

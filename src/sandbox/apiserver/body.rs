@@ -202,16 +202,20 @@ fn float(v: f64) -> Value {
 
 /// What Go's decoder says of text that is not JSON.
 pub(super) fn go_error(text: &[u8]) -> String {
-    let mut scan = Scan { text, at: 0 };
+    let mut scan = Scan { text, at: 0, open: 0 };
     match scan.value().and_then(|()| scan.space_then_end()) {
         Err(e) => e,
         Ok(()) => "invalid value".into(),
     }
 }
 
+/// Levels of nesting that are looked at: serde_json has given up before. Go's decoder does so at 10 000.
+const LEVELS_MAX: usize = 200;
+
 struct Scan<'a> {
     text: &'a [u8],
     at: usize,
+    open: usize,
 }
 
 impl Scan<'_> {
@@ -238,6 +242,16 @@ impl Scan<'_> {
     }
 
     fn value(&mut self) -> Result<(), String> {
+        if self.open > LEVELS_MAX {
+            return Err("exceeded max depth".into());
+        }
+        self.open += 1;
+        let inner = self.one_value();
+        self.open -= 1;
+        inner
+    }
+
+    fn one_value(&mut self) -> Result<(), String> {
         match self.peek() {
             Some(b'{') => self.object(),
             Some(b'[') => self.array(),

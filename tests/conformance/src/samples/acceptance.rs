@@ -20,10 +20,10 @@ pub(super) struct Server(ApiServer);
 impl Server {
     /// With the namespaces that the documents name. Of a kind that is somebody else's (a Gateway, say) the definition is
     /// that one's to install, before the manifest: here it is one that takes everything.
-    pub(super) fn new(documents: &[Value]) -> Self {
+    pub(super) fn new(documents: &[Value]) -> Result<Self, String> {
         let mut server = Self(ApiServer::new(Options::default()));
         for crd in crds::hub().iter().chain(&crds::volcano()) {
-            server.must_take(crd);
+            server.must_take(crd)?;
         }
         let mut namespaces = BTreeSet::new();
         for document in documents {
@@ -33,20 +33,18 @@ impl Server {
                 && group.contains('.')
                 && server.0.registry().find_kind(&api_version, &kind).is_none()
             {
-                server.must_take(&stranger(group, version, &kind));
+                server.must_take(&stranger(group, version, &kind))?;
             }
             let namespace = text(&document["metadata"]["namespace"]);
             if !matches!(namespace.as_str(), "" | "default" | "kube-system") && namespaces.insert(namespace.clone()) {
-                server.must_take(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
+                server.must_take(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
             }
         }
-        server
+        Ok(server)
     }
 
-    fn must_take(&mut self, object: &Value) {
-        if let Err(refused) = self.create(object) {
-            panic!("{}: {refused}", object["metadata"]["name"]);
-        }
+    fn must_take(&mut self, object: &Value) -> Result<(), String> {
+        self.create(object).map(drop).map_err(|refused| format!("{}: {refused}", object["metadata"]["name"]))
     }
 
     /// Creates it as `kubectl create` does. What was stored, or the server's words.

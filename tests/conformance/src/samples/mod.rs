@@ -85,11 +85,14 @@ pub fn run(dir: &Path, only: Option<&str>, mut told: impl FnMut(&Sample) -> Resu
 
 /// The documents of one manifest, on a server of their own.
 fn look(manifest: &Manifest) -> Vec<Sample> {
+    let whole = |error: String| vec![Sample { document: manifest.file.clone(), standing: Standing::Different(error) }];
     if let Some(error) = &manifest.error {
-        let standing = Standing::Different(error.clone());
-        return vec![Sample { document: manifest.file.clone(), standing }];
+        return whole(error.clone());
     }
-    let mut server = Server::new(&manifest.documents);
+    let mut server = match Server::new(&manifest.documents) {
+        Ok(server) => server,
+        Err(error) => return whole(error),
+    };
     let mut samples = Vec::new();
     for document in &manifest.documents {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
