@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use super::End;
 use super::output;
 use super::run::{self, RunOptions, Speed};
+use crate::sandbox::attached;
 use crate::sandbox::fleet_process::{FleetProcess, Settings};
 use crate::sandbox::ray::Isolation;
 use crate::sandbox::world::fleet::Fleet;
@@ -20,6 +21,12 @@ A hub and members, each a Kubernetes API server on its own port of 127.0.0.1, wi
 Ray processes behind the pods where Ray is there. A kubeconfig with one context each is written to DIR/kubeconfig.
 Nothing is kept: all ends with the process, its pods too.
 
+With --attach, the API servers are yours: contexts `hub` and one for each member, by its name. What is missing there is
+made (definitions of Ray, RayFleet and Volcano, queues, nodes), and Volcano's scheduler and the nodes with their pods run
+here. It is meant for API servers without kubelets and schedulers. Register the members with `rayfleet member add`.
+An API server reaches the pods (Services, dashboards) through the Unix socket DIR/MEMBER.sock of --tunnels, if it was
+started with an --egress-selector-config-file that names it for `cluster` (HTTPConnect).
+
 A file for --members:
   members:
     - name: eu
@@ -29,7 +36,8 @@ A file for --members:
 Examples:
   rayfleet sandbox                              three members, real Ray from .venv, a controller inside
   rayfleet sandbox --members 5 --ray none       five members, simulated pods
-  rayfleet sandbox --members fleet.yaml --no-controller")]
+  rayfleet sandbox --members fleet.yaml --no-controller
+  rayfleet sandbox --members fleet.yaml --attach planes.yaml --tunnels /run/planes")]
 pub(crate) struct SandboxArgs {
     /// How many members, or a YAML file that describes members, nodes and queues
     #[arg(long, value_name = "COUNT|FILE", default_value = "3")]
@@ -49,6 +57,12 @@ pub(crate) struct SandboxArgs {
     /// Port of the hub, members on the next ones; 0 takes free ones
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
+    /// Be scheduler, nodes and pods of clusters that run elsewhere: their kubeconfig. No controller runs inside
+    #[arg(long, value_name = "KUBECONFIG", conflicts_with_all = ["controller", "port"])]
+    attach: Option<PathBuf>,
+    /// Where the Unix sockets are made through which the API servers of --attach reach pods
+    #[arg(long, value_name = "DIR", requires = "attach")]
+    tunnels: Option<PathBuf>,
     /// End when standard input closes, for a program that starts this one and must not leave it behind
     #[arg(long, hide = true)]
     end_with_input: bool,
@@ -58,6 +72,10 @@ pub(crate) async fn run(args: SandboxArgs) -> Result<End> {
     let fleet = fleet(&args.members)?;
     let ray = (args.ray != "none").then(|| PathBuf::from(&args.ray));
     let members = fleet.members.len();
+    if let Some(kubeconfig) = args.attach {
+        let settings = attached::Settings { fleet, kubeconfig, tunnels: args.tunnels, ray, dir: args.dir };
+        return attach(settings, args.end_with_input).await;
+    }
     let settings = Settings { fleet, ray, dir: args.dir.clone(), port: args.port };
     let mut process = FleetProcess::start(settings).await?;
     output::print(&first_lines(&process, members, !args.no_controller))?;
@@ -76,6 +94,18 @@ pub(crate) async fn run(args: SandboxArgs) -> Result<End> {
     // Pods end with the sandbox, also when the controller failed or a part has broken.
     process.stop().await;
     ended??;
+    Ok(End::Done)
+}
+
+/// Surroundings of clusters that run elsewhere, until it is asked to end.
+async fn attach(settings: attached::Settings, end_with_input: bool) -> Result<End> {
+    let names: Vec<String> = settings.fleet.members.iter().map(|member| member.name.clone()).collect();
+    let mut process = attached::attach(settings).await?;
+    let pods = about_pods(process.isolation.as_ref());
+    output::print(&format!("Attached to hub and {}.\n{pods}\nCtrl-C ends the pods.", names.join(", ")))?;
+    let ended = process.while_whole(run::asked_to_end(end_with_input)).await;
+    process.stop().await;
+    ended?;
     Ok(End::Done)
 }
 
@@ -106,13 +136,7 @@ async fn controller(kubeconfig: &Path, stop: impl Future<Output = ()>) -> Result
 
 /// What a person has to know first.
 fn first_lines(process: &FleetProcess, members: usize, controller: bool) -> String {
-    let pods = match &process.isolation {
-        None => "Pods are SIMULATED: no Ray runs, a stand-in answers for its dashboard.".to_owned(),
-        Some(Isolation::None { why }) => {
-            format!("Pods are real Ray processes. Volumes cannot be mounted here ({why}): pods that mount are refused.")
-        }
-        Some(_) => "Pods are real Ray processes, with their volumes.".to_owned(),
-    };
+    let pods = about_pods(process.isolation.as_ref());
     let servers: Vec<String> =
         process.servers.iter().map(|server| format!("  {:10} {}", server.name, server.url)).collect();
     // Whole, so that it can be copied into any shell.
@@ -129,6 +153,16 @@ fn first_lines(process: &FleetProcess, members: usize, controller: bool) -> Stri
          kubectl --context hub get rayjobs,placements\nrayfleet member list\nCtrl-C ends it all.",
         servers.join("\n")
     )
+}
+
+fn about_pods(isolation: Option<&Isolation>) -> String {
+    match isolation {
+        None => "Pods are SIMULATED: no Ray runs, a stand-in answers for its dashboard.".to_owned(),
+        Some(Isolation::None { why }) => {
+            format!("Pods are real Ray processes. Volumes cannot be mounted here ({why}): pods that mount are refused.")
+        }
+        Some(_) => "Pods are real Ray processes, with their volumes.".to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ use crate::api::{Id, Kind};
 /// Namespace on the hub of the Secrets with the members' kubeconfigs.
 const SECRETS_NAMESPACE: &str = "rayfleet-system";
 /// Pods' addresses of the first member start with `10.200`; each member has its own network.
-const FIRST_NETWORK: u8 = 200;
+pub(super) const FIRST_NETWORK: u8 = 200;
 /// How long real pods may take to end with the sandbox.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -102,9 +102,9 @@ pub struct Server {
 
 /// A running sandbox. Dropping it ends everything in it; [`FleetProcess::stop`] ends it in order.
 pub struct FleetProcess {
-    /// The hub first.
+    /// The hub first; none where they run elsewhere.
     pub servers: Vec<Server>,
-    /// The kubeconfig that was written.
+    /// The kubeconfig that was written, or that names the servers elsewhere.
     pub kubeconfig: PathBuf,
     /// Whether volumes can be mounted; `None` where pods are simulated.
     pub isolation: Option<Isolation>,
@@ -164,9 +164,7 @@ impl FleetProcess {
         }
         let kubeconfig = settings.dir.join("kubeconfig");
         write_kubeconfig(&kubeconfig, &entries).map_err(files(&kubeconfig))?;
-        let isolation = pods.as_ref().map(|pods| pods.isolation().clone());
-        let (tasks, names) = (JoinSet::new(), BTreeMap::new());
-        let mut process = Self { servers, kubeconfig, isolation, pods: pods.clone(), tasks, names };
+        let mut process = Self { servers, ..Self::new(kubeconfig, pods.clone()) };
         if let Some(told) = told {
             let arounds = clusters.iter().map(|c| (c.name.clone(), c.around.clone())).collect();
             process.spawn("the news of pods".to_owned(), pass_on(told, arounds));
@@ -177,7 +175,13 @@ impl FleetProcess {
         Ok(process)
     }
 
-    fn spawn(&mut self, name: String, part: impl Future<Output = ()> + Send + 'static) {
+    /// Nothing yet, for servers that run elsewhere.
+    pub(super) fn new(kubeconfig: PathBuf, pods: Option<RealPods>) -> Self {
+        let isolation = pods.as_ref().map(|pods| pods.isolation().clone());
+        Self { servers: Vec::new(), kubeconfig, isolation, pods, tasks: JoinSet::new(), names: BTreeMap::new() }
+    }
+
+    pub(super) fn spawn(&mut self, name: String, part: impl Future<Output = ()> + Send + 'static) {
         let id = self.tasks.spawn(part).id();
         self.names.insert(id, name);
     }
@@ -298,7 +302,7 @@ fn register(hub: &Arc<SharedServer>, members: &[Cluster], entries: &[KubeconfigE
     Ok(())
 }
 
-fn words(reply: &Reply) -> String {
+pub(super) fn words(reply: &Reply) -> String {
     let body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     body["message"].as_str().map_or_else(|| format!("status {}", reply.status), str::to_owned)
 }
@@ -339,7 +343,10 @@ fn read(server: &Arc<SharedServer>, kind: Kind, namespace: &str, name: &str) -> 
 }
 
 /// What happened to real pods goes to the nodes of their cluster.
-async fn pass_on(mut told: mpsc::UnboundedReceiver<super::ray::nodes::Told>, arounds: Vec<(String, Around)>) {
+pub(super) async fn pass_on(
+    mut told: mpsc::UnboundedReceiver<super::ray::nodes::Told>,
+    arounds: Vec<(String, Around)>,
+) {
     while let Some(told) = told.recv().await {
         if let Some((_, around)) = arounds.iter().find(|(name, _)| *name == told.cluster) {
             around.told(told.event);

@@ -2,6 +2,7 @@
 //! Shares the wire (`api::wire`) and quantities with the product, never its decisions.
 
 pub mod apiserver;
+pub mod attached;
 pub mod fleet_process;
 pub mod http;
 mod panics;

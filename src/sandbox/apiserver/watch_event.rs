@@ -36,6 +36,15 @@ impl WatchEvent {
         Self(Form::Written(Arc::new(Written { kind, text: line(kind, object), object: OnceLock::new() })))
     }
 
+    /// One line of another API server's watch, without the line feed; `None` where it is none.
+    pub fn received(line: &[u8]) -> Option<Self> {
+        let mut event: Value = serde_json::from_slice(line).ok()?;
+        let known = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"];
+        let kind = known.into_iter().find(|kind| event["type"] == *kind)?;
+        let object = OnceLock::from(Arc::new(event["object"].take()));
+        Some(Self(Form::Written(Arc::new(Written { kind, text: line.into(), object }))))
+    }
+
     /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`.
     pub fn kind(&self) -> &'static str {
         match &self.0 {

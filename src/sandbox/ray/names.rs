@@ -102,6 +102,12 @@ impl Names {
         self.pods.get(place)?.ports.of(port)
     }
 
+    /// The loopback port behind a port at the address that the sandbox gave a pod.
+    pub fn port_at(&self, cluster: &str, ip: &str, port: &str) -> Option<u16> {
+        let at = |((of, _, _), pod): &(&Place, &Backend)| of == cluster && pod.ip == ip;
+        self.pods.iter().find(at)?.1.ports.of(port)
+    }
+
     /// What the pods of a cluster are told: `<service>.<namespace>:<port>` and `<pod ip>:<port>` → loopback port.
     ///
     /// A name of a Service leads to every port of the pod behind it, as the headless Services of Ray heads do.

@@ -342,6 +342,11 @@ impl RealPods {
         self.shared.state().names.pod_port(&(cluster.into(), namespace.into(), pod.into()), port).map(loopback)
     }
 
+    /// Where a port at the address that a pod was given really is.
+    pub fn real_address(&self, cluster: &str, ip: &str, port: &str) -> Option<SocketAddr> {
+        self.shared.state().names.port_at(cluster, ip, port).map(loopback)
+    }
+
     /// The file with a container's output: of its newest start, or of the one before. None if it never started.
     pub fn log_path(
         &self,

@@ -1,4 +1,4 @@
-//! Runs the cores around one API server of this process in real time: the only part of `world` that waits.
+//! Runs the cores around one API server, of this process or elsewhere, in real time: the only part of `world` that waits.
 //! Must not decide anything: requests come from the cores, answers and lines go to them.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{self, Receiver, UnboundedSender};
+use tokio::sync::mpsc::{self, Receiver, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
 use super::Surrounding;
@@ -16,8 +16,9 @@ use super::nodes::{Nodes, ServiceChange};
 use super::surroundings::{Sent, Surroundings};
 use crate::api::Time;
 use crate::api::wire::Reply;
-use crate::sandbox::apiserver::{Answer, Line, LogCall, ProxyCall, WatchId};
-use crate::sandbox::http::{Backend, Backends, Called, Logs, SharedServer, WatchStream};
+use crate::sandbox::apiserver::{Answer, Line, LogCall, ProxyCall, WatchEvent, WatchId};
+use crate::sandbox::attached::remote::{Lines, Opened, Remote};
+use crate::sandbox::http::{Backend, Backends, Called, Clock, Logs, SharedServer, WatchStream, wall_clock};
 
 /// The longest that nothing is looked at, should a timer be wrong.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
@@ -35,20 +36,46 @@ pub enum Wish {
 #[derive(Clone)]
 pub struct Around {
     inner: Arc<Mutex<Surroundings>>,
-    server: Arc<SharedServer>,
+    server: Server,
+    clock: Clock,
     wake: Arc<Notify>,
+}
+
+/// Where the API server is.
+#[derive(Clone)]
+enum Server {
+    Here(Arc<SharedServer>),
+    Elsewhere(Arc<Remote>),
+}
+
+/// What came from it.
+enum Heard {
+    /// The answer to a request, if one came.
+    Answered(u64, Option<Answer>),
+    /// A line of a watch.
+    Line(WatchId, Line),
 }
 
 impl Around {
     /// Puts cores around a server. Nothing happens before [`Around::run`].
     pub fn new(server: &Arc<SharedServer>, cores: Vec<Box<dyn Surrounding>>) -> Self {
-        let inner = Arc::new(Mutex::new(Surroundings::new(cores, server.now())));
-        Self { inner, server: server.clone(), wake: Arc::new(Notify::new()) }
+        let server = server.clone();
+        Self::with_clock(Server::Here(server.clone()), Arc::new(move || server.now()), cores)
+    }
+
+    /// Puts cores around a server elsewhere. The clock is this machine's.
+    pub fn at(server: Arc<Remote>, cores: Vec<Box<dyn Surrounding>>) -> Self {
+        Self::with_clock(Server::Elsewhere(server), wall_clock(), cores)
+    }
+
+    fn with_clock(server: Server, clock: Clock, cores: Vec<Box<dyn Surrounding>>) -> Self {
+        let inner = Arc::new(Mutex::new(Surroundings::new(cores, clock())));
+        Self { inner, server, clock, wake: Arc::new(Notify::new()) }
     }
 
     /// Looks at the cores, or tells them something; what follows is done at once.
     pub fn with<T>(&self, act: impl FnOnce(&mut Surroundings, Time) -> T) -> T {
-        let now = self.server.now();
+        let now = (self.clock)();
         // A panic elsewhere leaves the cores as they were between two events: they never wait or call out.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let out = act(&mut inner, now);
@@ -68,37 +95,50 @@ impl Around {
 
     /// Runs until dropped. `wish` gets what the nodes ask of whoever runs real containers; with simulated ones nothing.
     pub async fn run(self, mut wish: impl FnMut(Wish)) {
-        let (lines, mut received) = mpsc::unbounded_channel();
-        let mut streams = JoinSet::new();
+        let (sender, mut heard) = mpsc::unbounded_channel();
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        if let Server::Elsewhere(remote) = &self.server {
+            tasks.spawn(ask_in_order(remote.clone(), ordered, sender.clone()));
+        }
         let mut next_watch = 0;
         loop {
             let woken = self.wake.notified();
-            let now = self.server.now();
-            let (due, wishes) = self.look(now);
+            let (due, wishes) = self.look((self.clock)());
             wishes.into_iter().for_each(&mut wish);
             let mut answers = Vec::new();
-            for Sent { id, request } in due {
-                let answer = match self.server.call(&request) {
+            for sent in due {
+                let Server::Here(server) = &self.server else {
+                    // Whoever takes the orders ends with this.
+                    let _ = orders.send(sent);
+                    continue;
+                };
+                let answer = match server.call(&sent.request) {
                     Called::Reply(reply) => Some(Answer::Reply(reply)),
                     Called::Watch(stream) => {
                         next_watch += 1;
-                        streams.spawn(pass_on(WatchId(next_watch), stream, lines.clone()));
-                        Some(Answer::Watch(WatchId(next_watch)))
+                        let (watch, sender) = (WatchId(next_watch), sender.clone());
+                        tasks.spawn(pass_on(watch, Stream::Here(stream), sender));
+                        Some(Answer::Watch(watch))
                     }
                     Called::Proxy(_) | Called::Log(_) => None,
                 };
-                answers.push((id, answer));
+                answers.push(Heard::Answered(sent.id, answer));
             }
             if !answers.is_empty() {
                 self.take_in(answers);
                 continue;
             }
-            let sleep = self.next_at().map_or(LONGEST_SLEEP, |at| at.since(self.server.now()).min(LONGEST_SLEEP));
+            let now = (self.clock)();
+            let sleep = self.next_at().map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
             tokio::select! {
                 () = woken => {}
                 () = tokio::time::sleep(sleep) => {}
-                line = received.recv() => self.lines(line, &mut received),
-                Some(_) = streams.join_next() => {}
+                first = heard.recv() => {
+                    let more = std::iter::from_fn(|| heard.try_recv().ok());
+                    self.take_in(first.into_iter().chain(more));
+                }
+                Some(_) = tasks.join_next() => {}
             }
         }
     }
@@ -114,24 +154,15 @@ impl Around {
         (due, wishes.unwrap_or_default())
     }
 
-    fn take_in(&self, answers: Vec<(u64, Option<Answer>)>) {
-        let now = self.server.now();
+    fn take_in(&self, all: impl IntoIterator<Item = Heard>) {
+        let now = (self.clock)();
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        for (id, answer) in answers {
-            match answer {
-                Some(answer) => inner.answered(id, &answer, now),
-                None => inner.failed(id, now),
+        for heard in all {
+            match heard {
+                Heard::Answered(id, Some(answer)) => inner.answered(id, &answer, now),
+                Heard::Answered(id, None) => inner.failed(id, now),
+                Heard::Line(watch, line) => inner.line(watch, &line, now),
             }
-        }
-    }
-
-    fn lines(&self, first: Option<(WatchId, Line)>, more: &mut mpsc::UnboundedReceiver<(WatchId, Line)>) {
-        let now = self.server.now();
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = first;
-        while let Some((watch, line)) = next {
-            inner.line(watch, &line, now);
-            next = more.try_recv().ok();
         }
     }
 
@@ -140,15 +171,57 @@ impl Around {
     }
 }
 
+/// An open watch.
+enum Stream {
+    Here(WatchStream),
+    Elsewhere(Lines),
+}
+
+impl Stream {
+    async fn next(&mut self) -> Option<WatchEvent> {
+        match self {
+            Stream::Here(stream) => stream.next().await,
+            Stream::Elsewhere(lines) => lines.next().await,
+        }
+    }
+}
+
+/// Asks a server elsewhere, one request after the other; watches go on beside them.
+async fn ask_in_order(remote: Arc<Remote>, mut orders: UnboundedReceiver<Sent>, heard: UnboundedSender<Heard>) {
+    let mut watches = JoinSet::new();
+    let mut next_watch = 0;
+    while let Some(Sent { id, request }) = orders.recv().await {
+        let answer = if request.is_watch() {
+            match remote.watch(&request).await {
+                Some(Opened::Lines(lines)) => {
+                    next_watch += 1;
+                    let (watch, sender) = (WatchId(next_watch), heard.clone());
+                    // Its lines mean nothing before the answer.
+                    let _ = heard.send(Heard::Answered(id, Some(Answer::Watch(watch))));
+                    watches.spawn(pass_on(watch, Stream::Elsewhere(lines), sender));
+                    while watches.try_join_next().is_some() {}
+                    continue;
+                }
+                Some(Opened::Reply(reply)) => Some(reply),
+                None => None,
+            }
+        } else {
+            remote.ask(&request).await
+        };
+        // Nobody listens while the sandbox ends.
+        let _ = heard.send(Heard::Answered(id, answer.map(Answer::Reply)));
+    }
+}
+
 /// Sends the lines of one watch on, and its end.
-async fn pass_on(watch: WatchId, mut stream: WatchStream, lines: UnboundedSender<(WatchId, Line)>) {
+async fn pass_on(watch: WatchId, mut stream: Stream, heard: UnboundedSender<Heard>) {
     while let Some(event) = stream.next().await {
-        if lines.send((watch, Line::Event(event))).is_err() {
+        if heard.send(Heard::Line(watch, Line::Event(event))).is_err() {
             return;
         }
     }
     // Nobody listens while the sandbox ends.
-    let _ = lines.send((watch, Line::End));
+    let _ = heard.send(Heard::Line(watch, Line::End));
 }
 
 impl Backends for Around {

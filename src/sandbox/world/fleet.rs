@@ -329,12 +329,24 @@ impl Member {
         self.around(Nodes::real(self.node_objects(), network))
     }
 
+    /// The same without Kubernetes' own controllers, for a cluster that has them.
+    pub fn simulated_nodes(&self, network: u8, profile: Profile) -> Vec<Box<dyn Surrounding>> {
+        self.scheduled(Nodes::simulated(self.node_objects(), network, profile))
+    }
+
+    /// The same with containers that somebody else runs.
+    pub fn real_nodes(&self, network: u8) -> Vec<Box<dyn Surrounding>> {
+        self.scheduled(Nodes::real(self.node_objects(), network))
+    }
+
     fn around(&self, nodes: Nodes) -> Vec<Box<dyn Surrounding>> {
         let mut cores = hub_cores();
-        cores.push(Box::new(Volcano::new(self.scheduler())));
-        cores.push(Box::new(DefaultScheduler::default()));
-        cores.push(Box::new(nodes));
+        cores.extend(self.scheduled(nodes));
         cores
+    }
+
+    fn scheduled(&self, nodes: Nodes) -> Vec<Box<dyn Surrounding>> {
+        vec![Box::new(Volcano::new(self.scheduler())), Box::new(DefaultScheduler::default()), Box::new(nodes)]
     }
 }
 

@@ -92,6 +92,13 @@ impl Nodes {
         self.simulated.as_ref().map(|s| &s.dashboard)
     }
 
+    /// What the dashboard of a simulated head at this address answers; `None` where there is none.
+    pub fn dashboard_at(&mut self, ip: &str, request: &Request, now: Time) -> Option<Reply> {
+        let simulated = self.simulated.as_mut()?;
+        let head = simulated.head_at(ip)?.to_owned();
+        simulated.dashboard.answer(&head, request.method, &request.target, &request.body, now)
+    }
+
     /// Lets a simulated container end: for faults. The pod is named by its UID.
     pub fn crash(&mut self, uid: &str, container: &str, exit_code: i32, now: Time) {
         if let Some(simulated) = &mut self.simulated {

@@ -79,6 +79,7 @@ enum Step {
 #[derive(Debug)]
 struct Pod {
     object: Arc<Value>,
+    ip: String,
     running: BTreeMap<String, u32>,
     starts: u32,
 }
@@ -124,12 +125,15 @@ impl Simulated {
     /// Carries out an order.
     pub fn order(&mut self, order: &Order, now: Time) {
         match order {
-            Order::Start { pod, .. } => {
+            Order::Start { pod, ip, .. } => {
                 let id = uid(pod).to_owned();
                 let after = draw(self.profile.start_ms, &["start", &id]);
                 let first =
                     if list(pod, "/spec/initContainers").is_empty() { Step::StartMain } else { Step::StartInit(0) };
-                self.pods.insert(id.clone(), Pod { object: pod.clone(), running: BTreeMap::new(), starts: 0 });
+                self.pods.insert(
+                    id.clone(),
+                    Pod { object: pod.clone(), ip: ip.clone(), running: BTreeMap::new(), starts: 0 },
+                );
                 self.later(&id, first, now + after);
             }
             Order::Restart { uid, container, after } => {
@@ -175,6 +179,12 @@ impl Simulated {
         };
         let mut up = self.pods.iter().filter(|(id, pod)| self.dashboard.is_up(id) && behind(pod));
         up.next().map(|(id, _)| id.as_str())
+    }
+
+    /// The head with a dashboard at this address, if there is one.
+    pub fn head_at(&self, ip: &str) -> Option<&str> {
+        let at = |(id, pod): &(&String, &Pod)| pod.ip == ip && self.dashboard.is_up(id);
+        self.pods.iter().find(at).map(|(id, _)| id.as_str())
     }
 
     /// What a container's log says; `None` if the pod is not here.
