@@ -46,6 +46,7 @@ pub struct Client {
     kube: RwLock<Held>,
     lanes: Lanes,
     denied: Notify,
+    agent: String,
 }
 
 /// kube's client does not print itself.
@@ -88,7 +89,21 @@ impl Client {
     /// A client of an API server. Must be called within a tokio runtime, which then carries its connections.
     pub fn new(cluster: Cluster, config: Config) -> Result<Self, UnusableConfig> {
         let kube = Held(build(config)?);
-        Ok(Self { cluster, kube: RwLock::new(kube), lanes: Lanes::default(), denied: Notify::new() })
+        Ok(Self {
+            cluster,
+            kube: RwLock::new(kube),
+            lanes: Lanes::default(),
+            denied: Notify::new(),
+            agent: USER_AGENT.into(),
+        })
+    }
+
+    /// The same in the name of a seat: an API server's audit log tells replicas apart by it. The field manager of plain
+    /// writes is what stands before the slash, and the same for all.
+    #[must_use]
+    pub fn of_seat(mut self, seat: &str) -> Self {
+        self.agent = format!("{USER_AGENT} (seat {seat})");
+        self
     }
 
     /// Uses other settings from now on; requests under way end as they are.
@@ -156,7 +171,7 @@ impl Client {
     }
 
     async fn head(&self, request: &Request) -> Result<http::Response<Body>, SendError> {
-        let request = to_http(request)?;
+        let request = to_http(request, &self.agent)?;
         let kube = self.kube.read().expect("no code panics while it holds the client").0.clone();
         let response = kube.send(request).await.map_err(|e| self.classified(&e))?;
         if response.status() == http::StatusCode::UNAUTHORIZED {
@@ -233,13 +248,13 @@ fn build(config: Config) -> Result<kube::Client, UnusableConfig> {
     })
 }
 
-fn to_http(request: &Request) -> Result<http::Request<Body>, SendError> {
+fn to_http(request: &Request, agent: &str) -> Result<http::Request<Body>, SendError> {
     let mut builder = http::Request::builder().method(request.method.as_str()).uri(&request.target);
     if !request.content_type.is_empty() {
         builder = builder.header(http::header::CONTENT_TYPE, &request.content_type);
     }
     let accept = if request.accept.is_empty() { "application/json" } else { &request.accept };
-    let agent = if request.user_agent.is_empty() { USER_AGENT } else { &request.user_agent };
+    let agent = if request.user_agent.is_empty() { agent } else { &request.user_agent };
     builder
         .header(http::header::ACCEPT, accept)
         .header(http::header::USER_AGENT, agent)

@@ -38,6 +38,7 @@ pub enum MemberNews {
 #[derive(Debug)]
 pub struct Members {
     hub: Arc<Client>,
+    seat: Arc<str>,
     news: mpsc::Sender<MemberNews>,
     tended: BTreeMap<MemberName, Tended>,
 }
@@ -55,9 +56,9 @@ impl Drop for Tended {
 }
 
 impl Members {
-    /// Members whose Secrets stand on `hub`; what is found goes to `news`.
-    pub fn new(hub: Arc<Client>, news: mpsc::Sender<MemberNews>) -> Self {
-        Self { hub, news, tended: BTreeMap::new() }
+    /// Members whose Secrets stand on `hub`, asked in the name of `seat`; what is found goes to `news`.
+    pub fn new(hub: Arc<Client>, seat: &str, news: mpsc::Sender<MemberNews>) -> Self {
+        Self { hub, seat: seat.into(), news, tended: BTreeMap::new() }
     }
 
     /// A member is known by this spec from now on; `None`: it is gone. A spec that names the same Secret changes nothing.
@@ -70,7 +71,8 @@ impl Members {
         if self.tended.get(name).is_some_and(|t| t.secret == secret) {
             return;
         }
-        let task = tokio::spawn(tend(name.clone(), secret.clone(), self.hub.clone(), self.news.clone()));
+        let task =
+            tokio::spawn(tend(name.clone(), secret.clone(), self.hub.clone(), self.seat.clone(), self.news.clone()));
         self.tended.insert(name.clone(), Tended { secret, task });
     }
 }
@@ -93,7 +95,13 @@ pub enum CredentialError {
     Unread(String),
 }
 
-async fn tend(name: MemberName, secret: Option<SecretKey>, hub: Arc<Client>, news: mpsc::Sender<MemberNews>) {
+async fn tend(
+    name: MemberName,
+    secret: Option<SecretKey>,
+    hub: Arc<Client>,
+    seat: Arc<str>,
+    news: mpsc::Sender<MemberNews>,
+) {
     let Some(secret) = secret else {
         let _ended = news.send(MemberNews::Refused(name, NO_SECRET.to_owned())).await;
         return;
@@ -119,7 +127,7 @@ async fn tend(name: MemberName, secret: Option<SecretKey>, hub: Arc<Client>, new
                 if moved && news.send(MemberNews::Refused(name.clone(), why)).await.is_err() {
                     return;
                 }
-                apply(&name, &mut client, config).map(|()| {
+                apply(&name, &seat, &mut client, config).map(|()| {
                     text_used = text;
                     true
                 })
@@ -169,12 +177,17 @@ async fn tend(name: MemberName, secret: Option<SecretKey>, hub: Arc<Client>, new
     }
 }
 
-fn apply(name: &MemberName, client: &mut Option<Arc<Client>>, config: Config) -> Result<(), CredentialError> {
+fn apply(
+    name: &MemberName,
+    seat: &str,
+    client: &mut Option<Arc<Client>>,
+    config: Config,
+) -> Result<(), CredentialError> {
     let bad = |e: UnusableConfig| CredentialError::Bad(e.to_string());
     if let Some(client) = client {
         return client.replace(config).map_err(bad);
     }
-    *client = Some(Arc::new(Client::new(Cluster::Member(name.clone()), config).map_err(bad)?));
+    *client = Some(Arc::new(Client::new(Cluster::Member(name.clone()), config).map_err(bad)?.of_seat(seat)));
     Ok(())
 }
 
@@ -238,7 +251,7 @@ mod tests {
         let bad = secret_with(&kubeconfig("{exec: {command: /bin/true}}"));
         let server = Scripted::start([bad.clone(), bad, secret_with(&kubeconfig("{token: t}"))]).await;
         let (news, mut got) = mpsc::channel(8);
-        let mut members = Members::new(server.client().await, news);
+        let mut members = Members::new(server.client().await, "seat-a", news);
         members.set(&"eu".into(), Some(&spec()));
         let first = tokio::time::timeout(LIMIT, got.recv()).await.unwrap().unwrap();
         assert!(matches!(&first, MemberNews::Refused(_, why) if why.contains("exec")), "{first:?}");
@@ -250,7 +263,7 @@ mod tests {
     async fn a_missing_secret_is_named() {
         let server = Scripted::start([Step::Reply(404, "{}".into())]).await;
         let (news, mut got) = mpsc::channel(8);
-        let mut members = Members::new(server.client().await, news);
+        let mut members = Members::new(server.client().await, "seat-a", news);
         members.set(&"eu".into(), Some(&spec()));
         let first = tokio::time::timeout(LIMIT, got.recv()).await.unwrap().unwrap();
         assert!(matches!(&first, MemberNews::Refused(_, why) if why.contains("Secret fleet/eu")), "{first:?}");

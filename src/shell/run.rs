@@ -121,7 +121,7 @@ impl Controller {
         let clock = Arc::new(Clock::default());
         let standing = Arc::new(Standing::default());
         let doors = Arc::new(Doors::default());
-        let hub = Arc::new(Client::new(Cluster::Hub, settings.hub.clone())?);
+        let hub = Arc::new(Client::new(Cluster::Hub, settings.hub.clone())?.of_seat(&settings.seat));
         doors.open(hub.clone());
         let seat = settings.seat.clone();
         let (beat_sender, mut beats) = mpsc::unbounded_channel();
@@ -142,7 +142,7 @@ impl Controller {
         let mut hands = Hands {
             executor: Executor::new(doors.clone(), standing.clone(), clock.clone(), answer_sender),
             events: EventSink::start(doors.clone(), clock.clone(), seat.as_str().into()),
-            members: Members::new(hub, member_sender),
+            members: Members::new(hub, &seat, member_sender),
             informers: BTreeMap::new(),
             clusters: BTreeSet::from([Cluster::Hub]),
             wake: None,

@@ -140,7 +140,7 @@ async fn beat(
     beats: mpsc::UnboundedSender<Beat>,
 ) -> Result<(), String> {
     let Settings { hub, namespace, seat, profile } = settings;
-    let client = Client::new(Cluster::Hub, hub).map_err(|e| e.to_string())?;
+    let client = Client::new(Cluster::Hub, hub).map_err(|e| e.to_string())?.of_seat(&seat);
     let me = Identity { seat, process: process::identity(), place: process::place() };
     let mut core = Shards::new(me.clone(), profile, fastrand::u64(..));
     // Three tries fit into the time that a seat is trusted.
