@@ -8,7 +8,8 @@
 //! * [`check`], [`life`]: who judges.
 //! * [`crash_points`], [`simulate`], [`dangers`]: the programs.
 //!
-//! Apart from all that: [`planes`], real API servers as processes, on the machine's own time.
+//! Apart from all that: [`planes`], real API servers as processes, on the machine's own time, [`real_fleet`], a fleet
+//! on them, and [`recorder`], which watches it.
 
 #![expect(clippy::panic, reason = "a broken world ends the run with a sentence: it is a test")]
 
@@ -21,6 +22,8 @@ pub mod job;
 pub mod life;
 pub mod link;
 pub mod planes;
+pub mod real_fleet;
+pub mod recorder;
 pub mod replica;
 pub mod simulate;
 pub mod site;

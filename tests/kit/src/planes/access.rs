@@ -44,17 +44,22 @@ impl Access {
     /// A kubeconfig, credentials inline, of a user that the plane was started with. `ca` is PEM.
     pub(super) fn kubeconfig(&self, user: &str, server: SocketAddr, ca: &[u8]) -> String {
         let token = self.tokens.get(user).unwrap_or_else(|| panic!("the plane was started without a user '{user}'"));
-        json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "plane",
-            "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": user}}],
-            "clusters": [{"name": "plane", "cluster": {
-                "server": format!("https://{server}"),
-                "certificate-authority-data": BASE64.encode(ca),
-            }}],
-            "users": [{"name": user, "user": {"token": token}}],
-        })
-        .to_string()
+        kubeconfig(user, token, server, ca)
     }
+}
+
+/// A kubeconfig with a token inline. `ca` is PEM.
+pub(super) fn kubeconfig(user: &str, token: &str, server: SocketAddr, ca: &[u8]) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "plane",
+        "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": user}}],
+        "clusters": [{"name": "plane", "cluster": {
+            "server": format!("https://{server}"),
+            "certificate-authority-data": BASE64.encode(ca),
+        }}],
+        "users": [{"name": user, "user": {"token": token}}],
+    })
+    .to_string()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -15,10 +15,11 @@ use rayfleet::api::wire::Request;
 use rayfleet::shell::client::Client;
 use rayfleet::shell::kubeconfig::member_config;
 use rayfleet::shell::lanes::Lane;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
-use super::access::{ADMINISTRATOR, Access, CONTROLLER_MANAGER};
+use super::access::{self, ADMINISTRATOR, Access, CONTROLLER_MANAGER};
 use super::binary::Binary;
 use super::process::Process;
 
@@ -37,7 +38,15 @@ const PORT_DRAWS_MAX: usize = 1_000;
 const DEFAULT_SERVICE_ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts/default";
 /// What tests of a fleet need; nodes are left alone.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,serviceaccount-controller,job-controller,\
-                           pod-garbage-collector-controller";
+                           pod-garbage-collector-controller,endpoints-controller,endpointslice-controller";
+/// Who asked for what, and what came of it: of all but the administrator and Kubernetes' own parts. Answers to writes are
+/// whole, for the version that each write made.
+const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
+    {"level": "None", "userGroups": ["system:masters", "system:nodes", "system:serviceaccounts:kube-system"]},
+    {"level": "None", "users": ["system:kube-controller-manager", "system:apiserver", "system:anonymous"]},
+    {"level": "Metadata", "resources": [{"group": "", "resources": ["secrets", "serviceaccounts/token"]}]},
+    {"level": "RequestResponse", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
+    {"level": "Metadata"}]}"#;
 
 /// One process of a plane, in the order of starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +88,8 @@ pub struct Plane {
     dir: tempfile::TempDir,
     access: Access,
     ports: Ports,
+    /// Through which its API server reaches pods.
+    tunnel: Option<PathBuf>,
     running: BTreeMap<Part, Process>,
 }
 
@@ -95,13 +106,27 @@ impl Plane {
     /// Starts an empty plane and waits until it takes Pods. Besides the administrator it knows `users`, who may do nothing
     /// until RBAC objects say so. Fails with the last lines of the logs where it does not come up.
     pub async fn start(binary: &Binary, name: &str, users: &[&str]) -> Result<Self> {
+        Self::begin(binary, name, users, None).await
+    }
+
+    /// The same for a plane whose API server reaches pods (by Services, as `proxy` subresource) through a Unix socket on
+    /// which somebody takes HTTP CONNECT. It need not be there yet.
+    pub async fn start_with_pods(binary: &Binary, name: &str, users: &[&str], tunnel: &Path) -> Result<Self> {
+        Self::begin(binary, name, users, Some(tunnel.to_owned())).await
+    }
+
+    async fn begin(binary: &Binary, name: &str, users: &[&str], tunnel: Option<PathBuf>) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("plane-").tempdir()?;
         let access = Access::draw(&dir.path().join("tokens.csv"), users)?;
         fs::write(dir.path().join("service-account.key"), binary.service_account_key()?)?;
         let [etcd, etcd_peers, api_server, controller_manager] = free_ports()?;
         let ports = Ports { etcd, etcd_peers, api_server, controller_manager };
+        fs::write(dir.path().join("audit-policy.json"), AUDIT_POLICY)?;
+        if let Some(tunnel) = &tunnel {
+            fs::write(dir.path().join("egress.json"), egress(tunnel).to_string())?;
+        }
         let (name, binary) = (name.to_owned(), binary.clone());
-        let mut plane = Self { name, binary, dir, access, ports, running: BTreeMap::new() };
+        let mut plane = Self { name, binary, dir, access, ports, tunnel, running: BTreeMap::new() };
         plane.restart().await?;
         Ok(plane)
     }
@@ -119,6 +144,22 @@ impl Plane {
     /// The same by way of another loopback address, such as a proxy's.
     pub fn kubeconfig_by(&self, address: SocketAddr, user: &str) -> String {
         self.access.kubeconfig(user, address, &self.ca().expect("a plane that was ready has made its certificate"))
+    }
+
+    /// The same with a token of somebody whom the plane knows otherwise, such as a ServiceAccount.
+    pub fn kubeconfig_with(&self, address: SocketAddr, user: &str, token: &str) -> String {
+        access::kubeconfig(user, token, address, &self.ca().expect("a plane that was ready has made its certificate"))
+    }
+
+    /// What it was called at its start.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file to which its API server writes who asked for what: a line of JSON (`audit.k8s.io/v1`) each, before the
+    /// answer leaves. Kubernetes' own parts and the administrator are left out.
+    pub fn audit_log(&self) -> PathBuf {
+        self.dir.path().join("audit.log")
     }
 
     /// Stops a part (SIGSTOP): connections to it open, and nothing comes.
@@ -191,7 +232,7 @@ impl Plane {
                     format!("--initial-cluster={name}={peers}"),
                 ]
             }
-            Part::ApiServer => vec![
+            Part::ApiServer => [
                 "--bind-address=127.0.0.1".into(),
                 "--advertise-address=127.0.0.1".into(),
                 format!("--secure-port={}", ports.api_server),
@@ -206,7 +247,12 @@ impl Plane {
                 format!("--token-auth-file={dir}/tokens.csv"),
                 "--authorization-mode=RBAC".into(),
                 "--profiling=false".into(),
-            ],
+                format!("--audit-policy-file={dir}/audit-policy.json"),
+                format!("--audit-log-path={dir}/audit.log"),
+            ]
+            .into_iter()
+            .chain(self.tunnel.as_ref().map(|_| format!("--egress-selector-config-file={dir}/egress.json")))
+            .collect(),
             Part::ControllerManager => {
                 let kubeconfig = format!("{dir}/controller-manager.kubeconfig");
                 fs::write(&kubeconfig, self.kubeconfig(CONTROLLER_MANAGER))?;
@@ -260,6 +306,13 @@ impl Plane {
     fn log(&self, part: Part) -> PathBuf {
         self.dir.path().join(part.name()).with_extension("log")
     }
+}
+
+/// How an API server is told about the socket to its pods.
+fn egress(tunnel: &Path) -> Value {
+    let transport = json!({"uds": {"udsName": tunnel}});
+    json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration", "egressSelections": [
+        {"name": "cluster", "connection": {"proxyProtocol": "HTTPConnect", "transport": transport}}]})
 }
 
 fn loopback(port: u16) -> SocketAddr {

@@ -3,6 +3,8 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -29,6 +31,8 @@ pub enum Mode {
     BlackHole,
     /// Requests arrive; answers do, too, once the mode changes.
     AnswersHeld,
+    /// Answers arrive, and what a watch tells; requests do, too, once the mode changes.
+    RequestsHeld,
     /// To the server connections have ended, and the clients are not told: what meets this mode stays silent for good
     /// (RFC 9293, 3.5.1).
     HalfOpen,
@@ -46,6 +50,7 @@ impl Mode {
         match self {
             Self::Pass | Self::Delay(_) => true,
             Self::AnswersHeld => way == Way::ToServer,
+            Self::RequestsHeld => way == Way::ToClient,
             Self::BlackHole | Self::Reset | Self::HalfOpen => false,
         }
     }
@@ -64,7 +69,15 @@ impl Mode {
 pub struct Proxy {
     address: SocketAddr,
     mode: watch::Sender<Mode>,
+    to_server: Arc<AtomicUsize>,
     accepting: AbortHandle,
+}
+
+/// What a connection is told: the mode, and where it counts bytes on their way to the server.
+#[derive(Clone)]
+struct Terms {
+    mode: watch::Receiver<Mode>,
+    to_server: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -73,13 +86,20 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (mode, seen) = watch::channel(Mode::Pass);
-        let accepting = tokio::spawn(accept(listener, server, seen)).abort_handle();
-        Ok(Self { address, mode, accepting })
+        let to_server = Arc::new(AtomicUsize::new(0));
+        let terms = Terms { mode: seen, to_server: to_server.clone() };
+        let accepting = tokio::spawn(accept(listener, server, terms)).abort_handle();
+        Ok(Self { address, mode, to_server, accepting })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Bytes that clients have sent and the server has not got yet.
+    pub fn bytes_to_server(&self) -> usize {
+        self.to_server.load(Ordering::Relaxed)
     }
 
     /// Changes the mode, for open connections as well. They see the mode that is there when their turn comes: one that is
@@ -95,13 +115,13 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, mode: watch::Receiver<Mode>) {
+async fn accept(listener: TcpListener, server: SocketAddr, terms: Terms) {
     // Owned here: what it holds ends with this task.
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((client, _)) => drop(open.spawn(carry(client, server, mode.clone()))),
+                Ok((client, _)) => drop(open.spawn(carry(client, server, terms.clone()))),
                 Err(_) => return,
             },
             Some(_) = open.join_next() => {}
@@ -110,13 +130,13 @@ async fn accept(listener: TcpListener, server: SocketAddr, mode: watch::Receiver
 }
 
 /// Carries one connection to its end.
-async fn carry(mut client: TcpStream, server: SocketAddr, mut mode: watch::Receiver<Mode>) {
-    let mut parting = mode.clone();
+async fn carry(mut client: TcpStream, server: SocketAddr, terms: Terms) {
+    let (mut mode, mut parting) = (terms.mode.clone(), terms.mode.clone());
     let parted = tokio::select! {
         biased;
         mode = until(&mut parting, Mode::parts_ends) => mode,
         // What breaks on one side breaks on the other; a server that is not there shows as a reset.
-        joined = join(&mut client, server, &mode) => if joined.is_ok() { return } else { Mode::Reset },
+        joined = join(&mut client, server, &terms) => if joined.is_ok() { return } else { Mode::Reset },
     };
     if parted == Mode::HalfOpen {
         tokio::select! {
@@ -129,15 +149,15 @@ async fn carry(mut client: TcpStream, server: SocketAddr, mut mode: watch::Recei
 }
 
 /// Joins both ends until both have said all they had to say. The server's is closed when this ends or is dropped.
-async fn join(client: &mut TcpStream, server: SocketAddr, mode: &watch::Receiver<Mode>) -> io::Result<()> {
-    until(&mut mode.clone(), |mode| mode.lets_pass(Way::ToServer)).await;
+async fn join(client: &mut TcpStream, server: SocketAddr, terms: &Terms) -> io::Result<()> {
+    until(&mut terms.mode.clone(), |mode| mode.lets_pass(Way::ToServer)).await;
     let mut server = TcpStream::connect(server).await?;
     server.set_nodelay(true)?;
     client.set_nodelay(true)?;
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let there = pump(from_client, to_server, mode.clone(), Way::ToServer);
-    let back = pump(from_server, to_client, mode.clone(), Way::ToClient);
+    let there = pump(from_client, to_server, terms.clone(), Way::ToServer);
+    let back = pump(from_server, to_client, terms.clone(), Way::ToClient);
     tokio::try_join!(there, back).map(drop)
 }
 
@@ -145,15 +165,19 @@ async fn join(client: &mut TcpStream, server: SocketAddr, mode: &watch::Receiver
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mode: watch::Receiver<Mode>,
+    Terms { mode, to_server }: Terms,
     way: Way,
 ) -> io::Result<()> {
     let (pieces, mut under_way) = mpsc::channel(PIECES_MAX);
     let mut gate = mode.clone();
+    // Of the other way nobody asks.
+    let counter = if way == Way::ToServer { to_server } else { Arc::default() };
+    let counted = counter.clone();
     let read = async move {
         let mut buffer = vec![0; PIECE_BYTES];
         loop {
             let length = from.read(&mut buffer).await?;
+            counter.fetch_add(length, Ordering::Relaxed);
             let due = Instant::now() + mode.borrow().delay();
             let sent = pieces.send((due, buffer[..length].to_vec())).await;
             if length == 0 || sent.is_err() {
@@ -169,6 +193,7 @@ async fn pump(
                 return to.shutdown().await;
             }
             to.write_all(&piece).await?;
+            counted.fetch_sub(piece.len(), Ordering::Relaxed);
         }
         Ok(())
     };

@@ -1,0 +1,90 @@
+//! The manifests that a user applies: `crds/` and `deploy/`, as objects and as the rules that their roles hold.
+//! Must not know what the rules are for.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use rayfleet::shell::client::Client;
+use serde_json::Value;
+
+use super::create;
+
+const CHECKOUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// One thing that a role allows, or that somebody did: verb, API group, resource with its subresource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Right {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// `pods`, `rayjobs/status`.
+    pub resource: String,
+    /// `get`, `list`, …
+    pub verb: String,
+}
+
+/// The definitions in `crds/`.
+pub(super) fn definitions() -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(Path::new(CHECKOUT).join("crds"))? {
+        all.extend(documents(&entry?.path())?);
+    }
+    Ok(all)
+}
+
+/// The objects of `deploy/<file>.yaml`.
+pub(super) fn of(file: &str) -> Result<Vec<Value>> {
+    documents(&Path::new(CHECKOUT).join("deploy").join(format!("{file}.yaml")))
+}
+
+/// All that the roles in `deploy/<file>.yaml` allow.
+pub fn allowed(file: &str) -> Result<BTreeSet<Right>> {
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().filter_map(|text| Some(text.as_str()?.to_owned())).collect()
+    };
+    let mut rights = BTreeSet::new();
+    for rule in of(file)?.iter().filter_map(|object| object["rules"].as_array()).flatten() {
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                for verb in texts(&rule["verbs"]) {
+                    rights.insert(Right { group: group.clone(), resource: resource.clone(), verb });
+                }
+            }
+        }
+    }
+    Ok(rights)
+}
+
+/// Creates the objects in order; what is there already stays.
+pub(super) async fn apply(client: &Client, objects: &[Value]) -> Result<()> {
+    for object in objects {
+        create(client, &collection(object)?, object).await?;
+    }
+    Ok(())
+}
+
+fn documents(path: &Path) -> Result<Vec<Value>> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_saphyr::from_multiple(&text).with_context(|| path.display().to_string())
+}
+
+fn collection(object: &Value) -> Result<String> {
+    let field = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let plural = match field("/kind") {
+        "Namespace" => "namespaces",
+        "ServiceAccount" => "serviceaccounts",
+        "ClusterRole" => "clusterroles",
+        "ClusterRoleBinding" => "clusterrolebindings",
+        "Role" => "roles",
+        "RoleBinding" => "rolebindings",
+        "CustomResourceDefinition" => "customresourcedefinitions",
+        other => bail!("no path is known for a {other}"),
+    };
+    let version = field("/apiVersion");
+    let base = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
+    Ok(match field("/metadata/namespace") {
+        "" => format!("{base}/{plural}"),
+        namespace => format!("{base}/namespaces/{namespace}/{plural}"),
+    })
+}

@@ -1,0 +1,301 @@
+//! What was recorded: every state of every object, and who wrote it; and what must hold of it.
+//! Pure: events come in, sentences come out. Must not know how they were got.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::real_fleet::audit::Entry;
+
+/// On everything that a fleet writes on a member.
+const FLEET_ID: &str = "rayfleet.io/fleet-id";
+/// On a mirror, and on nothing that is made for it.
+const GENERATION: &str = "rayfleet.io/placement-generation";
+const ROOT_ID: &str = "rayfleet.io/root-id";
+/// Kinds of root objects and mirrors.
+const ROOTS: [&str; 2] = ["rayjobs", "rayclusters"];
+/// What is the fleet's own on a hub.
+const OWN: [&str; 4] = ["placements", "memberclusters", "membercapacities", "leases"];
+/// Written by anybody about anything, and watched nowhere.
+const EVENTS: &str = "events";
+
+/// Plane, resource, `namespace/name`.
+pub type Object = (String, String, String);
+
+/// One state of an object.
+#[derive(Clone, Debug)]
+struct State {
+    version: u64,
+    stamped: bool,
+    gone: bool,
+}
+
+/// A write by one of the fleet's controllers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// On what.
+    pub object: Object,
+    /// `update`, `update status`, …
+    pub verb: String,
+    /// The program that sent it.
+    pub agent: String,
+    /// HTTP status.
+    pub code: u64,
+    /// The version that it made.
+    pub version: Option<u64>,
+    /// When the answer was there: texts of one form, which sort by time.
+    pub at: String,
+}
+
+impl Write {
+    /// Whether it was carried out.
+    pub fn is_accepted(&self) -> bool {
+        (200..300).contains(&self.code)
+    }
+}
+
+/// All that was recorded.
+#[derive(Debug)]
+pub struct History {
+    user: String,
+    fleet: String,
+    events: usize,
+    states: BTreeMap<Object, Vec<State>>,
+    /// Root id → objects that are its live mirrors now.
+    live: BTreeMap<String, BTreeSet<Object>>,
+    mirrors: BTreeMap<Object, String>,
+    writes: Vec<Write>,
+    violations: Vec<String>,
+}
+
+/// What is to be said in the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// States of objects that were seen.
+    pub events: usize,
+    /// Writes of the fleet that were carried out.
+    pub writes: usize,
+    /// The object that was written most, and how often.
+    pub most: Option<(Object, usize)>,
+    /// What must not be.
+    pub violations: Vec<String>,
+}
+
+impl History {
+    /// Nothing yet. `user` is who the controllers are, `fleet` their fleet id.
+    pub fn of(user: &str, fleet: &str) -> Self {
+        Self {
+            user: user.to_owned(),
+            fleet: fleet.to_owned(),
+            events: 0,
+            states: BTreeMap::new(),
+            live: BTreeMap::new(),
+            mirrors: BTreeMap::new(),
+            writes: Vec::new(),
+            violations: Vec::new(),
+        }
+    }
+
+    /// Takes in a state: `what` is the type of a watch's line, or `LISTED`. Gives the line of the timeline.
+    pub fn event(&mut self, plane: &str, kind: &str, what: &str, object: &Value) -> Value {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let place = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
+        let key = (plane.to_owned(), kind.to_owned(), place);
+        let version = text("/metadata/resourceVersion").parse().unwrap_or_default();
+        let annotation = |name: &str| object["metadata"]["annotations"][name].as_str().unwrap_or_default();
+        let gone = what == "DELETED";
+        self.events += 1;
+        let state = State { version, stamped: annotation(FLEET_ID) == self.fleet, gone };
+        self.states.entry(key.clone()).or_default().push(state);
+        let is_live = plane != "hub"
+            && ROOTS.contains(&kind)
+            && !annotation(GENERATION).is_empty()
+            && !gone
+            && object["metadata"]["deletionTimestamp"].is_null();
+        let root = if is_live { Some(annotation(ROOT_ID).to_owned()) } else { None };
+        self.mirror(&key, root);
+        json!({"plane": plane, "what": what, "kind": kind, "object": key.2, "version": version,
+               "manager": last_manager(object), "status": brief(&object["status"])})
+    }
+
+    /// An object is the live mirror of this root from now on, or of none.
+    fn mirror(&mut self, key: &Object, root: Option<String>) {
+        if let Some(before) = self.mirrors.remove(key)
+            && let Some(live) = self.live.get_mut(&before)
+        {
+            live.remove(key);
+        }
+        let Some(root) = root else { return };
+        let live = self.live.entry(root.clone()).or_default();
+        live.insert(key.clone());
+        if live.len() > 1 {
+            self.violations.push(format!("root {root} has {} live mirrors: {live:?}", live.len()));
+        }
+        self.mirrors.insert(key.clone(), root);
+    }
+
+    /// Takes in a line of an audit log; gives the line of the timeline where it is a write of the fleet.
+    pub fn asked(&mut self, plane: &str, entry: &Entry) -> Option<Value> {
+        // What is created below an object (a token, a call through a proxy) changes nothing that is stored.
+        let (resource, sub) = entry.right.resource.split_once('/').unwrap_or((&entry.right.resource, ""));
+        if entry.user != self.user || !entry.is_write() || !["", "status"].contains(&sub) {
+            return None;
+        }
+        let verb = if sub.is_empty() { entry.right.verb.clone() } else { format!("{} {sub}", entry.right.verb) };
+        let write = Write {
+            object: (plane.to_owned(), resource.to_owned(), format!("{}/{}", entry.namespace, entry.name)),
+            verb,
+            agent: entry.agent.clone(),
+            code: entry.code,
+            version: entry.version,
+            at: entry.at.clone(),
+        };
+        let line = json!({"plane": plane, "what": "WRITE", "kind": resource, "object": write.object.2, "verb": write.verb,
+                          "by": write.agent, "code": write.code, "version": write.version, "at": write.at});
+        self.writes.push(write);
+        Some(line)
+    }
+
+    /// The fleet's writes, each plane's in the order of their answers.
+    pub fn writes(&self) -> &[Write] {
+        &self.writes
+    }
+
+    /// Accepted writes whose version no watch has told (yet). Deletions have none, and a Secret's is kept out of the log.
+    pub fn unseen(&self) -> Vec<&Write> {
+        let seen = |write: &Write| {
+            let states = self.states.get(&write.object);
+            states.is_some_and(|states| states.iter().any(|state| Some(state.version) == write.version))
+        };
+        let told = |write: &&Write| write.version.is_some() && write.verb != "delete" && write.object.1 != EVENTS;
+        self.accepted().filter(told).filter(|write| !seen(write)).collect()
+    }
+
+    fn accepted(&self) -> impl Iterator<Item = &Write> {
+        self.writes.iter().filter(|write| write.is_accepted())
+    }
+
+    /// All that is wrong.
+    pub fn judge(&self) -> Verdict {
+        let mut violations = self.violations.clone();
+        violations.extend(self.unseen().into_iter().map(|write| format!("no watch told of {write:?}")));
+        violations.extend(
+            self.accepted().filter(|write| !self.may(write)).map(|write| format!("a stranger's object: {write:?}")),
+        );
+        let mut counts: BTreeMap<&Object, usize> = BTreeMap::new();
+        self.accepted().for_each(|write| *counts.entry(&write.object).or_default() += 1);
+        // Leases are renewed for ever.
+        let most = counts.iter().filter(|(object, _)| object.1 != "leases").max_by_key(|(_, count)| **count);
+        Verdict {
+            events: self.events,
+            writes: self.accepted().count(),
+            most: most.map(|(object, count)| ((*object).clone(), *count)),
+            violations,
+        }
+    }
+
+    /// Whether the fleet may do that: make anything, change what is its own on the hub and root objects there, and on a
+    /// member what bears its stamp.
+    fn may(&self, write: &Write) -> bool {
+        let (plane, kind, _) = &write.object;
+        if write.verb == "create" || kind == EVENTS {
+            return true;
+        }
+        if plane == "hub" {
+            return ROOTS.contains(&kind.as_str()) || OWN.contains(&kind.as_str());
+        }
+        let states = self.states.get(&write.object).map_or(&[][..], Vec::as_slice);
+        // The state that it met; of a deletion, which makes no version that is told, any that was not the last.
+        let met = states.iter().filter(|state| !state.gone && write.version.is_none_or(|made| state.version < made));
+        met.max_by_key(|state| state.version).is_some_and(|state| state.stamped)
+    }
+}
+
+/// Who wrote last, by the field managers.
+fn last_manager(object: &Value) -> Value {
+    let managers = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    managers.max_by_key(|entry| entry["time"].as_str()).map_or(Value::Null, |entry| entry["manager"].clone())
+}
+
+/// What of a status a person wants to see in a timeline.
+fn brief(status: &Value) -> Value {
+    let fields = ["phase", "state", "jobStatus", "jobDeploymentStatus", "stage", "message"];
+    let found = fields
+        .iter()
+        .filter(|field| status[**field].is_string())
+        .map(|field| ((*field).to_owned(), status[*field].clone()));
+    Value::Object(found.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::real_fleet::audit::Right;
+
+    const USER: &str = "controller";
+
+    fn object(version: u64, annotations: &Value) -> Value {
+        json!({"metadata": {"namespace": "n", "name": "a", "resourceVersion": version.to_string(), "annotations": annotations}})
+    }
+
+    fn write(verb: &str, resource: &str, version: Option<u64>) -> Entry {
+        Entry {
+            user: USER.into(),
+            agent: "rayfleet (seat a)".into(),
+            right: Right { group: String::new(), resource: resource.into(), verb: verb.into() },
+            namespace: "n".into(),
+            name: "a".into(),
+            code: 200,
+            reason: String::new(),
+            version,
+            at: String::new(),
+            object: Value::Null,
+        }
+    }
+
+    #[test]
+    fn a_second_live_mirror_is_noticed_and_a_tombstone_is_none() {
+        let mirror = |version, deleted: bool| {
+            let mut mirror = object(version, &json!({GENERATION: "1", ROOT_ID: "r", FLEET_ID: "f"}));
+            if deleted {
+                mirror["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            }
+            mirror
+        };
+        let mut history = History::of(USER, "f");
+        history.event("eu", "rayjobs", "ADDED", &mirror(1, false));
+        history.event("eu", "rayjobs", "MODIFIED", &mirror(2, true));
+        history.event("us", "rayjobs", "ADDED", &mirror(1, false));
+        assert!(history.judge().violations.is_empty());
+        history.event("ap", "rayjobs", "ADDED", &mirror(9, false));
+        assert_eq!(history.judge().violations.len(), 1);
+    }
+
+    #[test]
+    fn a_change_of_a_strangers_object_is_noticed_also_where_the_change_stamps_it() {
+        for (verb, before, wrong) in
+            [("patch", json!({}), 1), ("patch", json!({FLEET_ID: "f"}), 0), ("patch", json!({FLEET_ID: "g"}), 1)]
+        {
+            let mut history = History::of(USER, "f");
+            history.event("eu", "pods", "ADDED", &object(1, &before));
+            history.event("eu", "pods", "MODIFIED", &object(2, &json!({FLEET_ID: "f"})));
+            history.asked("eu", &write(verb, "pods", Some(2)));
+            assert_eq!(history.judge().violations.len(), wrong, "{before}");
+        }
+        let mut history = History::of(USER, "f");
+        history.event("eu", "pods", "ADDED", &object(1, &json!({})));
+        history.asked("eu", &write("delete", "pods", None));
+        history.asked("hub", &write("update", "configmaps", None));
+        assert_eq!(history.judge().violations.len(), 2);
+    }
+
+    #[test]
+    fn a_write_that_no_watch_told_is_noticed() {
+        let mut history = History::of(USER, "f");
+        history.event("hub", "rayjobs", "ADDED", &object(1, &json!({})));
+        history.asked("hub", &write("update/status", "rayjobs", Some(1)));
+        history.asked("hub", &write("update", "rayjobs", Some(2)));
+        assert_eq!(history.unseen().len(), 1);
+        assert_eq!(history.judge().violations.len(), 1);
+    }
+}

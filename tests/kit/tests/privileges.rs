@@ -1,0 +1,182 @@
+//! What the controller asks real API servers for in its objects' lives, and what `deploy/` allows it: the same. Needs the
+//! binary of `make planes`.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kit::planes::Binary;
+use kit::real_fleet::audit::{AuditLog, Entry, Right, allowed};
+use kit::real_fleet::{CONTROLLER, RealFleet, client, create, get};
+use rayfleet::api::wire::{Method, Request};
+use rayfleet::plan::Flags;
+use rayfleet::sandbox::world::fleet::Fleet;
+use rayfleet::shell::client::Client;
+use rayfleet::shell::kubeconfig::member_config;
+use rayfleet::shell::lanes::Lane;
+use rayfleet::shell::run::{Controller, Settings};
+use serde_json::{Value, json};
+use shards::core::Profile;
+use tokio::time::{Instant, sleep};
+
+const LIMIT: Duration = Duration::from_secs(180);
+const JOBS: &str = "/apis/ray.io/v1/namespaces/lives/rayjobs";
+const CLUSTERS: &str = "/apis/ray.io/v1/namespaces/lives/rayclusters";
+
+/// What is allowed for code that the lives played here do not reach: file, verb, group, resource, when it is reached.
+const UNREACHED: &[(&str, &str, &str, &str, &str)] = &[
+    (
+        "hub",
+        "get",
+        "coordination.k8s.io",
+        "leases",
+        "a Lease is read alone when it is not known what a write of it came to",
+    ),
+    ("hub", "patch", "events.k8s.io", "events", "an Event that repeats for longer than 30 s becomes a series"),
+    ("member", "patch", "events.k8s.io", "events", "an Event that repeats for longer than 30 s becomes a series"),
+    (
+        "member",
+        "patch",
+        "",
+        "pods",
+        "with strategy Recreate, a head that another version of the controller made is marked as ours",
+    ),
+];
+
+fn job(name: &str, spec: Value) -> Value {
+    let mut all = json!({
+        "entrypoint": "sleep 1", "submissionMode": "HTTPMode", "shutdownAfterJobFinishes": true,
+        "rayClusterSpec": cluster_spec(),
+    });
+    for (field, value) in spec.as_object().unwrap() {
+        all[field] = value.clone();
+    }
+    let metadata = json!({"name": name, "namespace": "lives", "labels": {"volcano.sh/queue-name": "ml"}});
+    json!({"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": all})
+}
+
+fn cluster_spec() -> Value {
+    let requests = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
+    let container = json!({"name": "ray-head", "image": "rayproject/ray:2.60.0", "resources": requests});
+    json!({"rayVersion": "2.60.0", "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}})
+}
+
+async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn status(hub: &Client, path: &str, field: &str) -> String {
+    let object = get(hub, path).await.unwrap().unwrap_or_default();
+    object["status"][field].as_str().unwrap_or_default().to_owned()
+}
+
+async fn send(hub: &Client, request: Request) {
+    let path = request.target.clone();
+    let reply = hub.send(Lane::Effects, &request, LIMIT).await.unwrap();
+    assert!(reply.is_success(), "{path}: {}", String::from_utf8_lossy(&reply.body));
+}
+
+/// Lives of root objects that together reach what a controller does.
+async fn play(hub: &Client) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lives"}});
+    create(hub, "/api/v1/namespaces", &namespace).await.unwrap();
+    for (kind, plural) in [("ConfigMap", "configmaps"), ("Secret", "secrets"), ("ServiceAccount", "serviceaccounts")] {
+        let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "named", "namespace": "lives"}});
+        create(hub, &format!("/api/v1/namespaces/lives/{plural}"), &object).await.unwrap();
+    }
+    // Its pods name something of each kind that follows it to the member.
+    let mut naming = cluster_spec();
+    let pod = &mut naming["headGroupSpec"]["template"]["spec"];
+    pod["serviceAccountName"] = "named".into();
+    pod["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "named"}}, {"secretRef": {"name": "named"}}]);
+    create(hub, JOBS, &job("naming", json!({"rayClusterSpec": naming}))).await.unwrap();
+    // Its copies are the same objects, which it owns as well.
+    create(hub, JOBS, &job("naming-too", json!({"rayClusterSpec": naming}))).await.unwrap();
+    create(hub, JOBS, &job("by-submitter", json!({"submissionMode": "K8sJobMode"}))).await.unwrap();
+    create(hub, JOBS, &job("suspended", json!({"entrypoint": "sleep 600", "submissionMode": "K8sJobMode"})))
+        .await
+        .unwrap();
+    let rule = json!({"policy": "DeleteSelf", "condition": {"jobStatus": "SUCCEEDED"}});
+    let deletes_itself = json!({"shutdownAfterJobFinishes": false, "deletionStrategy": {"deletionRules": [rule]}});
+    create(hub, JOBS, &job("deletes-itself", deletes_itself)).await.unwrap();
+    let cluster = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": cluster_spec(),
+                         "metadata": {"name": "standing", "namespace": "lives", "labels": {"volcano.sh/queue-name": "ml"}}});
+    create(hub, CLUSTERS, &cluster).await.unwrap();
+    let ended = async |name: &str| status(hub, &format!("{JOBS}/{name}"), "jobDeploymentStatus").await == "Complete";
+    until("naming ends", async || ended("naming").await && ended("naming-too").await).await;
+    until("deletes-itself does", async || get(hub, &format!("{JOBS}/deletes-itself")).await.unwrap().is_none()).await;
+    until("by-submitter ends", async || ended("by-submitter").await).await;
+    let suspended = format!("{JOBS}/suspended");
+    until("suspended runs", async || status(hub, &suspended, "jobStatus").await == "RUNNING").await;
+    let suspend = json!({"spec": {"suspend": true}}).to_string().into_bytes();
+    send(hub, Request::new(Method::Patch, &suspended, "application/merge-patch+json", suspend.into())).await;
+    until("suspended is", async || status(hub, &suspended, "jobDeploymentStatus").await == "Suspended").await;
+    until("standing is ready", async || status(hub, &format!("{CLUSTERS}/standing"), "state").await == "ready").await;
+    for path in [suspended, format!("{JOBS}/naming"), format!("{CLUSTERS}/standing")] {
+        send(hub, Request::new(Method::Delete, &path, "", [].into())).await;
+        until("it is gone", async || get(hub, &path).await.unwrap().is_none()).await;
+    }
+}
+
+fn asked(log: &mut AuditLog) -> Vec<Entry> {
+    log.news().unwrap().into_iter().filter(|entry| entry.user == CONTROLLER).collect()
+}
+
+/// Sentences about what the roles of a file and what was used of them do not share.
+fn differences(file: &str, entries: &[Entry]) -> Vec<String> {
+    let used: BTreeSet<Right> = entries.iter().map(|entry| entry.right.clone()).collect();
+    let allowed = allowed(file).unwrap();
+    let sentence =
+        |right: &Right, what: &str| format!("{file}: {} {}/{} {what}", right.verb, right.group, right.resource);
+    let explained = |right: &Right| {
+        UNREACHED.iter().any(|(of, verb, group, resource, _)| {
+            (*of, *verb, *group, *resource) == (file, &*right.verb, &*right.group, &*right.resource)
+        })
+    };
+    let mut wrong: Vec<String> =
+        used.difference(&allowed).map(|right| sentence(right, "is used and not allowed")).collect();
+    wrong.extend(allowed.difference(&used).filter(|r| !explained(r)).map(|r| sentence(r, "is allowed and not used")));
+    // An explanation that is not needed any more explains nothing.
+    wrong.extend(used.iter().filter(|r| explained(r)).map(|r| sentence(r, "is used, and listed as unreached")));
+    let denied = entries
+        .iter()
+        .filter(|entry| !entry.reason.contains("allow: RBAC: allowed by") || !entry.reason.contains("\"rayfleet-"));
+    wrong.extend(denied.map(|entry| sentence(&entry.right, &entry.reason)));
+    wrong.sort();
+    wrong.dedup();
+    wrong
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_uses_exactly_what_deploy_allows_it() {
+    let Some(binary) = Binary::or_skip() else { return };
+    let fleet = RealFleet::start(&binary, &["us"]).await.unwrap();
+    let mut described = Fleet::default();
+    described.members.retain(|member| member.name == "us");
+    let mut surroundings = fleet.surroundings(described).await.unwrap();
+    let hub = client(&fleet.hub.kubeconfig(kit::planes::ADMINISTRATOR)).await.unwrap();
+    let settings = Settings {
+        hub: member_config(&fleet.controllers_kubeconfig(fleet.hub.address()), None).await.unwrap(),
+        seat: "a".into(),
+        namespace: "rayfleet-system".into(),
+        profile: Profile::FAST,
+        flags: Flags::default(),
+    };
+    let (controller, _questions) = Controller::new(settings);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let controller = tokio::spawn(controller.run(async move { drop(stopped.await) }));
+    surroundings.while_whole(play(&hub)).await.unwrap();
+    drop(stop);
+    controller.await.unwrap().unwrap();
+    let on_hub = asked(&mut AuditLog::of(fleet.hub.audit_log()));
+    let on_member = asked(&mut AuditLog::of(fleet.members[0].audit_log()));
+    let wrong = [differences("hub", &on_hub), differences("member", &on_member)].concat();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(on_hub.iter().all(|entry| entry.agent.ends_with("(seat a)")), "replicas can be told apart");
+    surroundings.stop().await;
+}
