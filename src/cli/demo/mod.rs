@@ -8,6 +8,7 @@ mod replicas;
 mod story;
 mod view;
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,9 @@ It starts a sandbox and controllers as processes of their own, and ends them. Th
 
 Examples:
   rayfleet demo                 with real Ray from .venv (made by `make ray`)
-  rayfleet demo --ray none      with simulated pods, where no Ray can be had")]
+  rayfleet demo --ray none      with simulated pods, where no Ray can be had
+  rayfleet demo --attach planes.yaml --controllers hub.yaml --tunnels /run/planes
+                                on API servers that run elsewhere, with the members us and ap registered on the hub")]
 pub struct DemoArgs {
     /// Virtual environment that Ray is installed in; `none` simulates the pods
     #[arg(long, value_name = "VENV", default_value = ".venv", env = "RAYFLEET_RAY")]
@@ -49,6 +52,15 @@ pub struct DemoArgs {
     /// a job runs, and one is asked to leave
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     replicas: u8,
+    /// Play on API servers that run elsewhere, as `rayfleet sandbox --attach` does: contexts hub, us and ap
+    #[arg(long, value_name = "KUBECONFIG", requires = "controllers")]
+    attach: Option<PathBuf>,
+    /// Where the sockets to the pods of --attach are made
+    #[arg(long, value_name = "DIR", requires = "attach")]
+    tunnels: Option<PathBuf>,
+    /// Kubeconfig of the hub of --attach for the controllers
+    #[arg(long, value_name = "KUBECONFIG", requires = "attach")]
+    controllers: Option<PathBuf>,
     /// Give up after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     limit_seconds: u64,
@@ -64,6 +76,7 @@ struct Demo {
     /// What is still to happen to replicas, in order.
     acts: Vec<Act>,
     told: Told,
+    members: &'static [&'static str],
 }
 
 /// What happens to a replica.
@@ -102,8 +115,9 @@ impl Demo {
         }
         std::fs::create_dir_all(&args.dir).with_context(|| format!("making {}", args.dir.display()))?;
         let fleet = args.dir.join("fleet.yaml");
-        std::fs::write(&fleet, include_str!("fleet.yaml")).with_context(|| format!("writing {}", fleet.display()))?;
-        let arguments = [
+        let text = if args.attach.is_some() { include_str!("fleet_of_two.yaml") } else { include_str!("fleet.yaml") };
+        std::fs::write(&fleet, text).with_context(|| format!("writing {}", fleet.display()))?;
+        let mut arguments: Vec<&OsStr> = vec![
             "--members".as_ref(),
             fleet.as_os_str(),
             "--dir".as_ref(),
@@ -112,14 +126,25 @@ impl Demo {
             args.ray.as_ref(),
             "--no-controller".as_ref(),
         ];
+        for (option, value) in [("--attach", &args.attach), ("--tunnels", &args.tunnels)] {
+            arguments.extend(value.iter().flat_map(|path| [option.as_ref(), path.as_os_str()]));
+        }
         let sandbox = Running::start("sandbox", &args.dir, "sandbox.log", &arguments)?;
         let told = Told { stories: vec![Story::default(); JOBS.len()], hand_overs: Vec::new() };
         let acts = match args.replicas {
             1 => vec![Act::KillWhileRunning],
             _ => vec![Act::KillWhileReserving, Act::KillWhileRunning, Act::Ask],
         };
-        let demo = Self { acts, view: View::none()?, args, started, sandbox, replicas: Replicas::default(), told };
-        demo.say("a hub and three members: eu (queues ml, research), us (ml), ap (ml, its scheduler is slow)")?;
+        let (replicas, members) = match &args.controllers {
+            Some(kubeconfig) => (Replicas::of(kubeconfig, None), &["us", "ap"][..]),
+            None => (Replicas::of(&args.dir.join("kubeconfig"), Some("hub")), &["eu", "us", "ap"][..]),
+        };
+        let demo = Self { acts, view: View::none(), args, started, sandbox, replicas, told, members };
+        demo.say(if demo.args.attach.is_some() {
+            "API servers that run elsewhere: a hub and two members, us (queues ml, research), ap (ml, its scheduler is slow)"
+        } else {
+            "a hub and three members: eu (queues ml, research), us (ml), ap (ml, its scheduler is slow)"
+        })?;
         demo.say(match demo.args.ray.as_str() {
             "none" => "pods are SIMULATED (--ray none): no Ray runs, and what jobs would print is not there",
             _ => "pods are real Ray processes",
@@ -138,7 +163,7 @@ impl Demo {
 
     /// Waits for the kubeconfig that is written once all servers listen.
     async fn sandbox_is_up(&mut self) -> Result<()> {
-        let kubeconfig = self.args.dir.join("kubeconfig");
+        let kubeconfig = self.args.attach.clone().unwrap_or_else(|| self.args.dir.join("kubeconfig"));
         while !kubeconfig.exists() {
             self.check_processes()?;
             tokio::time::sleep(LOOK_EVERY / 5).await;
@@ -162,7 +187,8 @@ impl Demo {
                 conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
             });
             let known = self.view.items("hub", &format!("{FLEET_API}/membercapacities")).await?;
-            if ready.count() == 3 && known.len() == 3 {
+            let known = known.iter().filter(|capacity| capacity["spec"]["queues"]["ml"]["state"] == "Open");
+            if ready.count() == self.members.len() && known.count() == self.members.len() {
                 return self.say("all members are ready");
             }
             tokio::time::sleep(LOOK_EVERY / 5).await;
@@ -331,7 +357,7 @@ impl Demo {
             "/api/v1/pods",
             "/api/v1/events",
         ];
-        for cluster in ["hub", "eu", "us", "ap"] {
+        for cluster in ["hub"].iter().chain(self.members) {
             for path in kinds {
                 // It failed already: what can be had is kept.
                 let Ok(Some(list)) = self.view.get(cluster, path).await else { continue };

@@ -3,7 +3,8 @@
 //! Must not know jobs.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -48,8 +49,11 @@ impl HandOver {
 }
 
 /// All replicas.
-#[derive(Default)]
 pub(super) struct Replicas {
+    /// Of the hub.
+    kubeconfig: PathBuf,
+    /// In it; `None`: the current one.
+    context: Option<&'static str>,
     running: BTreeMap<String, Running>,
     /// Asked to end, and not waited for yet.
     leaving: Vec<Running>,
@@ -63,10 +67,15 @@ pub(super) fn seat_name(index: usize) -> String {
 }
 
 impl Replicas {
+    /// None yet; they will reach the hub so.
+    pub(super) fn of(kubeconfig: &Path, context: Option<&'static str>) -> Self {
+        let kubeconfig = kubeconfig.to_owned();
+        Self { kubeconfig, context, running: BTreeMap::new(), leaving: Vec::new(), hand_overs: Vec::new() }
+    }
+
     /// Starts a controller on this seat.
     pub(super) fn start(&mut self, dir: &Path, seat: &str) -> Result<u32> {
-        let kubeconfig = dir.join("kubeconfig");
-        let arguments = [
+        let mut arguments: Vec<&OsStr> = vec![
             "--profile".as_ref(),
             "fast".as_ref(),
             "--seat".as_ref(),
@@ -74,10 +83,11 @@ impl Replicas {
             "--listen".as_ref(),
             "127.0.0.1:0".as_ref(),
             "--kubeconfig".as_ref(),
-            kubeconfig.as_os_str(),
-            "--context".as_ref(),
-            "hub".as_ref(),
+            self.kubeconfig.as_os_str(),
         ];
+        if let Some(context) = self.context {
+            arguments.extend::<[&OsStr; 2]>(["--context".as_ref(), context.as_ref()]);
+        }
         let controller = Running::start("run", dir, &format!("controller-{seat}.log"), &arguments)?;
         let id = controller.id();
         self.running.insert(seat.to_owned(), controller);

@@ -6,25 +6,36 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use data_encoding::BASE64;
 use reqwest::Method;
 use serde_json::Value;
 
-/// One API server: address and token.
+/// One API server: address and token, and whom it is known by.
 struct Server {
+    client: reqwest::Client,
     url: String,
     token: String,
 }
 
 /// All API servers of the fleet, by context name.
 pub(super) struct View {
-    client: reqwest::Client,
     servers: BTreeMap<String, Server>,
+}
+
+/// A client of servers that this authority (base64 of PEM) vouches for, or of servers without certificates.
+fn client(authority: Option<&str>) -> Result<reqwest::Client> {
+    let mut builder = reqwest::Client::builder().timeout(Duration::from_secs(10)).no_proxy();
+    if let Some(authority) = authority {
+        let pem = BASE64.decode(authority.as_bytes()).context("a cluster's authority")?;
+        builder = builder.tls_certs_only([reqwest::Certificate::from_pem(&pem)?]);
+    }
+    Ok(builder.build()?)
 }
 
 impl View {
     /// A view on nothing, until there is a kubeconfig.
-    pub(super) fn none() -> Result<Self> {
-        Ok(Self { client: reqwest::Client::builder().no_proxy().build()?, servers: BTreeMap::new() })
+    pub(super) fn none() -> Self {
+        Self { servers: BTreeMap::new() }
     }
 
     /// From the kubeconfig that the sandbox wrote.
@@ -42,18 +53,18 @@ impl View {
             servers.insert(
                 context["name"].as_str().unwrap_or_default().to_owned(),
                 Server {
+                    client: client(cluster["certificate-authority-data"].as_str())?,
                     url: cluster["server"].as_str().context("a cluster's server")?.trim_end_matches('/').to_owned(),
                     token: user["token"].as_str().context("a user's token")?.to_owned(),
                 },
             );
         }
-        let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).no_proxy().build()?;
-        Ok(Self { client, servers })
+        Ok(Self { servers })
     }
 
     fn request(&self, context: &str, method: Method, path: &str) -> Result<reqwest::RequestBuilder> {
         let server = self.servers.get(context).with_context(|| format!("no context {context} in the kubeconfig"))?;
-        Ok(self.client.request(method, format!("{}{path}", server.url)).bearer_auth(&server.token))
+        Ok(server.client.request(method, format!("{}{path}", server.url)).bearer_auth(&server.token))
     }
 
     /// The JSON at a path; `None` for 404.

@@ -98,7 +98,7 @@ async fn dashboard(
     request: http::Request<Incoming>,
 ) -> Result<http::Response<Full<Bytes>>, Infallible> {
     let (parts, body) = request.into_parts();
-    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let reply = Method::parse(parts.method.as_str()).and_then(|method| {
         let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let request = Request::new(method, target, "application/json", Arc::from(&*body));

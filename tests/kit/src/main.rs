@@ -1,6 +1,8 @@
-//! `kit sim`, `kit crash-points` and `kit mutants`: the simulator's programs, with progress for people and a last line for machines.
+//! `kit sim`, `kit crash-points` and `kit mutants`: the simulator's programs, and `kit demo-planes`: the demo on real API
+//! servers; with progress for people and a last line for machines.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,6 +76,18 @@ enum Command {
         #[arg(long)]
         trace: Option<String>,
     },
+    /// The demo on real API servers, hub and two members, with a recorder that watches them.
+    DemoPlanes {
+        /// Virtual environment with Ray; `none` simulates the pods.
+        #[arg(long, default_value = ".venv")]
+        ray: String,
+        /// Controller replicas.
+        #[arg(long, default_value_t = 3)]
+        replicas: u8,
+        /// Where logs and the recorder's timeline go.
+        #[arg(long, default_value = ".sandbox/demo-planes")]
+        dir: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -89,6 +103,7 @@ fn main() -> ExitCode {
             sim(seeds, seed_base, simulate::Plan { jobs, replicas, trace: trace.as_deref() })
         }
         Command::Mutants { only, trace } => mutants(only.as_deref(), trace.as_deref()),
+        Command::DemoPlanes { ray, replicas, dir } => demo_planes(&ray, replicas, &dir),
     }
 }
 
@@ -213,4 +228,26 @@ fn mutants(only: Option<&str>, trace: Option<&str>) -> ExitCode {
     let caught = verdicts.values().filter(|verdict| verdict.caught).count();
     println!("mutants: {caught} of {} caught", asked.len());
     ExitCode::from(u8::from(caught < asked.len()))
+}
+
+#[expect(clippy::print_stdout, reason = "a program for people")]
+fn demo_planes(ray: &str, replicas: u8, dir: &Path) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime starts");
+    match runtime.block_on(kit::real_fleet::demo::run(ray, replicas, dir)) {
+        Ok((came_true, verdict)) => {
+            for sentence in &verdict.violations {
+                println!("recorder: {sentence}");
+            }
+            if let Some(((plane, kind, object), count)) = &verdict.most {
+                println!("written most: {kind} {object} on {plane}, {count} times");
+            }
+            let violations = verdict.violations.len();
+            println!("recorder: {} events, {} writes, {violations} violations", verdict.events, verdict.writes);
+            ExitCode::from(u8::from(!came_true || violations > 0 || verdict.writes == 0))
+        }
+        Err(error) => {
+            println!("demo-planes: {error:#}");
+            ExitCode::from(1)
+        }
+    }
 }

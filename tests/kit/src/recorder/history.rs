@@ -161,6 +161,21 @@ impl History {
         &self.writes
     }
 
+    /// Writes of an agent among those after the first `known` ones.
+    pub fn writes_of<'a>(&'a self, agent: &'a str, known: usize) -> impl Iterator<Item = &'a Write> {
+        self.writes.iter().skip(known).filter(move |write| write.agent == agent)
+    }
+
+    /// Those of them that were carried out although another had written the object after the first `known` ones.
+    pub fn overtaken<'a>(&'a self, agent: &'a str, known: usize) -> Vec<&'a Write> {
+        let others: Vec<_> = self.writes.iter().skip(known).filter(|w| w.agent != agent && w.is_accepted()).collect();
+        let before = |other: &Write, write: &Write| {
+            other.object == write.object && other.version.is_some_and(|version| Some(version) < write.version)
+        };
+        let accepted = self.writes_of(agent, known).filter(|write| write.is_accepted());
+        accepted.filter(|write| others.iter().any(|other| before(other, write))).collect()
+    }
+
     /// Accepted writes whose version no watch has told (yet). Deletions have none, and a Secret's is kept out of the log.
     pub fn unseen(&self) -> Vec<&Write> {
         let seen = |write: &Write| {
@@ -287,6 +302,24 @@ mod tests {
         history.asked("eu", &write("delete", "pods", None));
         history.asked("hub", &write("update", "configmaps", None));
         assert_eq!(history.judge().violations.len(), 2);
+    }
+
+    #[test]
+    fn a_write_after_anothers_is_told_from_one_before_it_and_from_one_refused() {
+        let by =
+            |agent: &str, version, code| Entry { agent: agent.into(), code, ..write("update", "rayjobs", version) };
+        let mut history = History::of(USER, "f");
+        history.asked("hub", &by("other", Some(1), 200));
+        for (entry, overtaken) in [
+            (by("frozen", Some(2), 200), 0),
+            (by("other", Some(3), 200), 0),
+            (by("frozen", None, 409), 0),
+            (by("frozen", Some(4), 200), 1),
+        ] {
+            history.asked("hub", &entry);
+            assert_eq!(history.overtaken("frozen", 1).len(), overtaken, "{entry:?}");
+        }
+        assert_eq!(history.writes_of("frozen", 2).count(), 2);
     }
 
     #[test]
