@@ -169,6 +169,22 @@ fn about_pods(isolation: Option<&Isolation>) -> String {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn a_member_without_a_context_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = dir.path().join("kubeconfig");
+        std::fs::write(
+            &kubeconfig,
+            "{contexts: [{name: hub, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}], \
+             clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]}",
+        )
+        .unwrap();
+        let fleet = Fleet::of_size(1);
+        let settings = attached::Settings { fleet, kubeconfig, tunnels: None, ray: None, dir: dir.path().to_owned() };
+        let error = attached::attach(settings).await.unwrap_err().to_string();
+        assert!(error.contains("has no context eu"), "{error}");
+    }
+
     #[test]
     fn members_are_a_number_or_a_file() {
         assert_eq!(fleet("2").unwrap().members.len(), 2);

@@ -25,7 +25,15 @@ const BYTES_MAX: usize = 64 << 20;
 /// Why an API server cannot be asked.
 #[derive(Debug, Error)]
 pub enum RemoteError {
-    /// The kubeconfig cannot be read, or lacks the context.
+    /// The kubeconfig lacks the context.
+    #[error("{file} has no context {context} (a fleet to attach to has one for the hub and one for each member)")]
+    NoContext {
+        /// The file.
+        file: String,
+        /// The context.
+        context: String,
+    },
+    /// The kubeconfig cannot be read, or its parts do not fit together.
     #[error("{file}, context {context}: {error}")]
     Kubeconfig {
         /// The file.
@@ -73,6 +81,9 @@ impl Remote {
             error: Box::new(error),
         };
         let kubeconfig = Kubeconfig::read_from(file).map_err(unusable)?;
+        if !kubeconfig.contexts.iter().any(|known| known.name == context) {
+            return Err(RemoteError::NoContext { file: file.display().to_string(), context: context.to_owned() });
+        }
         let options = KubeConfigOptions { context: Some(context.to_owned()), cluster: None, user: None };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)?;
         // The limits are here, and what got no answer the cores judge.

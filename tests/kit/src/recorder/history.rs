@@ -16,6 +16,7 @@ const ROOT_ID: &str = "rayfleet.io/root-id";
 const ROOTS: [&str; 2] = ["rayjobs", "rayclusters"];
 /// What is the fleet's own on a hub.
 const OWN: [&str; 4] = ["placements", "memberclusters", "membercapacities", "leases"];
+const FORBIDDEN: u64 = 403;
 /// Written by anybody about anything, and watched nowhere.
 const EVENTS: &str = "events";
 
@@ -138,6 +139,9 @@ impl History {
     pub fn asked(&mut self, plane: &str, entry: &Entry) -> Option<Value> {
         // What is created below an object (a token, a call through a proxy) changes nothing that is stored.
         let (resource, sub) = entry.right.resource.split_once('/').unwrap_or((&entry.right.resource, ""));
+        if entry.user == self.user && entry.code == FORBIDDEN && !entry.reason.starts_with("allow") {
+            self.violations.push(format!("{plane}: the fleet may not {} {}", entry.right.verb, entry.right.resource));
+        }
         if entry.user != self.user || !entry.is_write() || !["", "status"].contains(&sub) {
             return None;
         }
@@ -176,7 +180,7 @@ impl History {
         accepted.filter(|write| others.iter().any(|other| before(other, write))).collect()
     }
 
-    /// Accepted writes whose version no watch has told (yet). Deletions have none, and a Secret's is kept out of the log.
+    /// Accepted writes whose version no watch has told (yet). Of deletions it is not asked: their answers hold what was deleted.
     pub fn unseen(&self) -> Vec<&Write> {
         let seen = |write: &Write| {
             let states = self.states.get(&write.object);
@@ -220,8 +224,13 @@ impl History {
             return ROOTS.contains(&kind.as_str()) || OWN.contains(&kind.as_str());
         }
         let states = self.states.get(&write.object).map_or(&[][..], Vec::as_slice);
-        // The state that it met; of a deletion, which makes no version that is told, any that was not the last.
-        let met = states.iter().filter(|state| !state.gone && write.version.is_none_or(|made| state.version < made));
+        // The state that it met. A deletion is answered with what it met, or with that and a mark.
+        let is_met = |state: &&State| match write.version {
+            Some(made) if write.verb == "delete" => state.version <= made,
+            Some(made) => state.version < made,
+            None => true,
+        };
+        let met = states.iter().filter(|state| !state.gone).filter(is_met);
         met.max_by_key(|state| state.version).is_some_and(|state| state.stamped)
     }
 }
@@ -302,6 +311,18 @@ mod tests {
         history.asked("eu", &write("delete", "pods", None));
         history.asked("hub", &write("update", "configmaps", None));
         assert_eq!(history.judge().violations.len(), 2);
+        let mut history = History::of(USER, "f");
+        history.event("eu", "services", "ADDED", &object(1, &json!({FLEET_ID: "f"})));
+        history.asked("eu", &write("delete", "services", Some(1)));
+        assert!(history.judge().violations.is_empty());
+    }
+
+    #[test]
+    fn a_request_that_no_role_allows_is_noticed() {
+        let mut history = History::of(USER, "f");
+        let forbidden = Entry { code: 403, reason: "forbid: ".into(), ..write("list", "secrets", None) };
+        assert_eq!(history.asked("eu", &forbidden), None);
+        assert_eq!(history.judge().violations, ["eu: the fleet may not list secrets"]);
     }
 
     #[test]
