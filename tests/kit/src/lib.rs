@@ -6,7 +6,7 @@
 //! * [`world`]: all of it, and the queue of events.
 //! * [`chaos`]: what happens to replicas.
 //! * [`check`], [`life`]: who judges.
-//! * [`crash_points`], [`simulate`], [`dangers`]: the programs.
+//! * [`crash_points`], [`simulate`], [`dangers`]: the programs, and [`say`](mod@say) what they print.
 //!
 //! Apart from all that: [`planes`], real API servers as processes, on the machine's own time, [`real_fleet`], a fleet
 //! on them, and [`recorder`], which watches it.
@@ -25,6 +25,7 @@ pub mod planes;
 pub mod real_fleet;
 pub mod recorder;
 pub mod replica;
+pub mod say;
 pub mod simulate;
 pub mod site;
 pub mod wish;

@@ -8,12 +8,24 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use clap::{Parser, Subcommand};
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use kit::dangers::{self, DANGERS, Danger};
+use kit::say::say;
 use kit::{crash_points, simulate};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A run of nothing would find nothing wrong.
+fn count() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
+
+fn stories() -> PossibleValuesParser {
+    PossibleValuesParser::new(crash_points::stories().iter().map(|story| story.name))
+}
 
 /// The simulated fleet.
 #[derive(Parser)]
@@ -30,37 +42,37 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Controller replicas: with more than one, another takes over.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = count())]
         replicas: usize,
         /// Only every so many writes (1 = all).
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = count())]
         step: usize,
-        /// Only this story: http or k8s.
-        #[arg(long)]
+        /// Only this story.
+        #[arg(long, value_parser = stories())]
         story: Option<String>,
         /// Only this write, with all messages printed.
         #[arg(long)]
         at: Option<usize>,
         /// With --at: the job comes when the fleet is at rest.
-        #[arg(long)]
+        #[arg(long, requires = "at")]
         at_rest: bool,
-        /// With --at: not-sent, answer-lost or carried-out-late; none = no crash.
-        #[arg(long)]
+        /// With --at: how it dies; none = no crash.
+        #[arg(long, requires = "at", value_parser = ["not-sent", "answer-lost", "carried-out-late", "none"])]
         death: Option<String>,
     },
     /// 100 RayJobs over 3 members with watch cuts, conflicts, slow and lost answers.
     Sim {
         /// How many seeds.
-        #[arg(long, default_value_t = 500)]
+        #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
         /// The first one.
         #[arg(long, default_value_t = 1, env = "SEED_BASE")]
         seed_base: u64,
         /// Jobs per seed.
-        #[arg(long, default_value_t = simulate::JOBS)]
+        #[arg(long, default_value_t = simulate::JOBS, value_parser = count())]
         jobs: usize,
         /// Controller replicas.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = count())]
         replicas: usize,
         /// Print every write whose target contains this.
         #[arg(long)]
@@ -70,7 +82,7 @@ enum Command {
     /// kept.
     Mutants {
         /// Only this one.
-        #[arg(long)]
+        #[arg(long, value_parser = PossibleValuesParser::new(DANGERS.map(Danger::name)))]
         only: Option<String>,
         /// Print every write whose target contains this: of the mutant's stories, then of the one with the rule kept.
         #[arg(long)]
@@ -100,6 +112,10 @@ fn main() -> ExitCode {
             }
         }
         Command::Sim { seeds, seed_base, jobs, replicas, trace } => {
+            if seed_base.checked_add(seeds).is_none() {
+                let words = format!("--seed-base {seed_base}: there are no {seeds} seeds from there on\n");
+                Args::command().error(ErrorKind::ValueValidation, words).exit();
+            }
             sim(seeds, seed_base, simulate::Plan { jobs, replicas, trace: trace.as_deref() })
         }
         Command::Mutants { only, trace } => mutants(only.as_deref(), trace.as_deref()),
@@ -107,14 +123,11 @@ fn main() -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "a program for people")]
 fn one_crash(setting: crash_points::Setting, story: Option<&str>, at: usize, death: Option<&str>) -> ExitCode {
     use kit::world::Death;
     let stories = crash_points::stories();
-    let Some(story) = stories.iter().find(|s| story.is_none_or(|name| name == s.name)) else {
-        println!("no such story; there are http and k8s");
-        return ExitCode::from(2);
-    };
+    let story = stories.iter().find(|s| story.is_none_or(|name| name == s.name));
+    let story = story.expect("the command line takes the names of stories only");
     let death = match death {
         Some("not-sent") => Some((at, Death::NotSent)),
         Some("answer-lost") => Some((at, Death::AnswerLost)),
@@ -123,28 +136,29 @@ fn one_crash(setting: crash_points::Setting, story: Option<&str>, at: usize, dea
     };
     let (world, wrong) = crash_points::live(story, setting, death, true);
     for line in world.journal() {
-        println!("{line}");
+        say(&line);
     }
-    println!("placement: {}", world.placement("train").map_or_else(String::new, |p| p["status"].to_string()));
-    println!("{} writes, {} steps; wrong: {wrong:#?}", world.writes.len(), world.steps);
+    say(&format!("placement: {}", world.placement("train").map_or_else(String::new, |p| p["status"].to_string())));
+    say(&format!("{} writes, {} steps; wrong: {wrong:#?}", world.writes.len(), world.steps));
     ExitCode::from(u8::from(!wrong.is_empty()))
 }
 
-#[expect(clippy::print_stdout, reason = "a program for people")]
 fn all_crashes(seed: u64, replicas: usize, step: usize, only: Option<&str>) -> ExitCode {
     let began = Instant::now();
     let stories: Vec<_> =
         crash_points::stories().into_iter().filter(|s| only.is_none_or(|name| name == s.name)).collect();
     let settings = crash_points::Setting::all(seed, replicas);
-    let total = crash_points::run(&stories, &settings, step, |line| println!("{line}"));
-    println!("{:.1} s", began.elapsed().as_secs_f32());
-    println!("crash-points: {} points, {} variants, {} violations", total.points, total.variants, total.violations);
+    let total = crash_points::run(&stories, &settings, step, |line| say(&line));
+    say(&format!("{:.1} s", began.elapsed().as_secs_f32()));
+    say(&format!(
+        "crash-points: {} points, {} variants, {} violations",
+        total.points, total.variants, total.violations
+    ));
     ExitCode::from(u8::from(total.violations > 0))
 }
 
-#[expect(clippy::print_stdout, reason = "a program for people")]
 fn sim(seeds: u64, base: u64, plan: simulate::Plan<'_>) -> ExitCode {
-    println!("seeds {base} to {}", base + seeds.saturating_sub(1));
+    say(&format!("seeds {base} to {}", base + seeds.saturating_sub(1)));
     let began = Instant::now();
     let next = AtomicU64::new(0);
     let outcomes = Mutex::new(Vec::new());
@@ -159,12 +173,12 @@ fn sim(seeds: u64, base: u64, plan: simulate::Plan<'_>) -> ExitCode {
                     }
                     let outcome = simulate::run(base + index, plan);
                     for sentence in &outcome.violations {
-                        println!("seed {}: {sentence}", outcome.seed);
+                        say(&format!("seed {}: {sentence}", outcome.seed));
                     }
                     let mut all = outcomes.lock().expect("no thread panics with the lock");
                     all.push(outcome);
                     if all.len() % 25 == 0 {
-                        println!("{} seeds done", all.len());
+                        say(&format!("{} seeds done", all.len()));
                     }
                 }
             });
@@ -173,38 +187,33 @@ fn sim(seeds: u64, base: u64, plan: simulate::Plan<'_>) -> ExitCode {
     let all = outcomes.into_inner().expect("no thread panics with the lock");
     let sum = |f: fn(&simulate::Outcome) -> u64| all.iter().map(f).sum::<u64>();
     let steps = sum(|o| o.steps);
-    println!(
+    say(&format!(
         "bound {}, gangs refused after bind {}, withdrawals {}, wrong Fits {}",
         sum(|o| o.counts.bound),
         sum(|o| o.counts.refused_after_bind),
         sum(|o| o.counts.withdrawals),
         sum(|o| o.counts.wrong_fits),
-    );
+    ));
     if plan.replicas > 1 {
-        println!(
+        say(&format!(
             "crashes {}, freezes {}, partitions {}, leaves {}, take-overs inside the handshake {}",
             sum(|o| o.chaos.crashes),
             sum(|o| o.chaos.freezes),
             sum(|o| o.chaos.partitions),
             sum(|o| o.chaos.leaves),
             sum(|o| o.counts.takeovers_inside_handshake),
-        );
+        ));
     }
     let seconds = began.elapsed().as_secs_f64();
-    println!("{seconds:.1} s, {:.0} steps/s", steps as f64 / seconds.max(0.001));
+    say(&format!("{seconds:.1} s, {:.0} steps/s", steps as f64 / seconds.max(0.001)));
     let violations = sum(|o| o.violations.len() as u64);
-    println!("sim: {} seeds, {steps} steps, {violations} violations", all.len());
+    say(&format!("sim: {} seeds, {steps} steps, {violations} violations", all.len()));
     ExitCode::from(u8::from(violations > 0 || all.len() as u64 != seeds))
 }
 
-#[expect(clippy::print_stdout, reason = "a program for people")]
 fn mutants(only: Option<&str>, trace: Option<&str>) -> ExitCode {
     let began = Instant::now();
     let asked: Vec<Danger> = DANGERS.into_iter().filter(|d| only.is_none_or(|name| name == d.name())).collect();
-    if asked.is_empty() {
-        println!("no such mutant; there are {}", DANGERS.map(Danger::name).join(", "));
-        return ExitCode::from(2);
-    }
     let next = AtomicU64::new(0);
     let verdicts = Mutex::new(BTreeMap::new());
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -222,11 +231,11 @@ fn mutants(only: Option<&str>, trace: Option<&str>) -> ExitCode {
     for verdict in verdicts.values() {
         let caught = if verdict.caught { "caught" } else { "NOT CAUGHT" };
         let (name, seed, runs, seen) = (verdict.danger.name(), verdict.seed, verdict.runs, &verdict.seen);
-        println!("{name:<28} {caught:<10} seed {seed:>2}, {runs:>2} runs: {seen}");
+        say(&format!("{name:<28} {caught:<10} seed {seed:>2}, {runs:>2} runs: {seen}"));
     }
-    println!("{:.1} s", began.elapsed().as_secs_f32());
+    say(&format!("{:.1} s", began.elapsed().as_secs_f32()));
     let caught = verdicts.values().filter(|verdict| verdict.caught).count();
-    println!("mutants: {caught} of {} caught", asked.len());
+    say(&format!("mutants: {caught} of {} caught", asked.len()));
     ExitCode::from(u8::from(caught < asked.len()))
 }
 

@@ -28,6 +28,7 @@ use crate::dangers::{Danger, mutant};
 use crate::fleet::{self, MemberPlan};
 use crate::link::{Fate, Link, LinkProfile};
 use crate::replica::Replica;
+use crate::say::say;
 use crate::site::Site;
 use crate::wish::{Outgoing, Setup, Wish};
 
@@ -557,7 +558,6 @@ impl World {
         }
     }
 
-    #[expect(clippy::print_stdout, reason = "asked for by a person who follows one run")]
     fn show(&self, out: &Outgoing, fate: Fate) {
         let since = self.now.since(BEGIN).as_millis();
         if out.is_write {
@@ -568,7 +568,7 @@ impl World {
             }
             let body: String = whole.to_string().chars().take(3000).collect();
             let (method, target) = (out.request.method.as_str(), &out.request.target);
-            println!("{since:>8} {method:<6} {} {target} {fate:?} {body}", out.cluster);
+            say(&format!("{since:>8} {method:<6} {} {target} {fate:?} {body}", out.cluster));
         }
     }
 }
