@@ -51,7 +51,7 @@ pub(crate) struct SandboxArgs {
     /// Run no controller inside: start one with `rayfleet run`
     #[arg(long, overrides_with = "controller")]
     no_controller: bool,
-    /// Where the kubeconfig and the pods' logs go
+    /// Where the kubeconfig and the pods' logs go; one sandbox at a time
     #[arg(long, value_name = "DIR", default_value = ".sandbox")]
     dir: PathBuf,
     /// Port of the hub, members on the next ones; 0 takes free ones

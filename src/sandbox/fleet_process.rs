@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 
 use super::apiserver::{ApiServer, Options};
+use super::dir_lock::{DirLock, LockError};
 use super::http::{
     Access, Backends, KubeconfigEntry, ListenError, Listening, Logs, SharedServer, kubeconfig_text, listen, wall_clock,
     write_kubeconfig,
@@ -59,6 +60,14 @@ pub enum StartError {
     /// No Ray, or the wrong one.
     #[error("{0} (--ray none simulates the pods)")]
     Ray(#[from] OpenError),
+    /// The directory cannot be had.
+    #[error("--dir {}: {error}; name another directory with --dir", dir.display())]
+    Dir {
+        /// Which.
+        dir: PathBuf,
+        /// Why.
+        error: LockError,
+    },
     /// Files cannot be written.
     #[error("{path}: {error}")]
     Files {
@@ -112,6 +121,8 @@ pub struct FleetProcess {
     tasks: JoinSet<()>,
     /// What each of them is, for a person.
     names: BTreeMap<task::Id, String>,
+    /// Held to the end: another sandbox here would overwrite the kubeconfig.
+    _dir: DirLock,
 }
 
 impl std::fmt::Debug for FleetProcess {
@@ -138,7 +149,8 @@ impl FleetProcess {
             let path = path.to_owned();
             move |error| StartError::Files { path, error }
         };
-        std::fs::create_dir_all(&settings.dir).map_err(files(&settings.dir))?;
+        let lock = DirLock::take(&settings.dir);
+        let lock = lock.map_err(|error| StartError::Dir { dir: settings.dir.clone(), error })?;
         let opened = match &settings.ray {
             Some(venv) => Some(RealPods::open(RaySettings::new(venv, &settings.dir)).await?),
             None => None,
@@ -164,7 +176,7 @@ impl FleetProcess {
         }
         let kubeconfig = settings.dir.join("kubeconfig");
         write_kubeconfig(&kubeconfig, &entries).map_err(files(&kubeconfig))?;
-        let mut process = Self { servers, ..Self::new(kubeconfig, pods.clone()) };
+        let mut process = Self { servers, ..Self::new(kubeconfig, pods.clone(), lock) };
         if let Some(told) = told {
             let arounds = clusters.iter().map(|c| (c.name.clone(), c.around.clone())).collect();
             process.spawn("the news of pods".to_owned(), pass_on(told, arounds));
@@ -176,9 +188,10 @@ impl FleetProcess {
     }
 
     /// Nothing yet, for servers that run elsewhere.
-    pub(super) fn new(kubeconfig: PathBuf, pods: Option<RealPods>) -> Self {
+    pub(super) fn new(kubeconfig: PathBuf, pods: Option<RealPods>, dir: DirLock) -> Self {
         let isolation = pods.as_ref().map(|pods| pods.isolation().clone());
-        Self { servers: Vec::new(), kubeconfig, isolation, pods, tasks: JoinSet::new(), names: BTreeMap::new() }
+        let (tasks, names) = (JoinSet::new(), BTreeMap::new());
+        Self { servers: Vec::new(), kubeconfig, isolation, pods, tasks, names, _dir: dir }
     }
 
     pub(super) fn spawn(&mut self, name: String, part: impl Future<Output = ()> + Send + 'static) {

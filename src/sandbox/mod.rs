@@ -3,6 +3,7 @@
 
 pub mod apiserver;
 pub mod attached;
+pub mod dir_lock;
 pub mod fleet_process;
 pub mod http;
 mod panics;

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::output;
 use crate::api::fleet::MemberClusterSpec;
 use crate::api::{RootId, member_unit};
+use crate::sandbox::dir_lock::DirLock;
 use crate::shell::shutdown;
 use children::Running;
 use jobs::{JOBS, Job, LATE_NAMESPACE};
@@ -111,6 +112,8 @@ impl Demo {
     fn start(args: DemoArgs) -> Result<Self> {
         let started = Instant::now();
         if args.dir.exists() {
+            // Not under the feet of another one.
+            let _held = DirLock::take(&args.dir).with_context(|| format!("--dir {}", args.dir.display()))?;
             std::fs::remove_dir_all(&args.dir).with_context(|| format!("emptying {}", args.dir.display()))?;
         }
         std::fs::create_dir_all(&args.dir).with_context(|| format!("making {}", args.dir.display()))?;

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use self::remote::{Remote, RemoteError};
 use self::tunnel::Behind;
+use super::dir_lock::DirLock;
 use super::fleet_process::{FIRST_NETWORK, FleetProcess, StartError, pass_on, words};
 use super::ray::nodes::{RealPods, Settings as RaySettings};
 use super::ray::pod;
@@ -86,7 +87,7 @@ pub async fn attach(settings: Settings) -> Result<FleetProcess, AttachError> {
     if members > usize::from(255 - FIRST_NETWORK) {
         return Err(StartError::TooMany(members).into());
     }
-    std::fs::create_dir_all(&dir).map_err(|error| StartError::Files { path: dir.clone(), error })?;
+    let lock = DirLock::take(&dir).map_err(|error| StartError::Dir { dir: dir.clone(), error })?;
     let hub = Remote::of(&kubeconfig, "hub").await?;
     let mut clusters = Vec::new();
     for member in &fleet.members {
@@ -98,7 +99,7 @@ pub async fn attach(settings: Settings) -> Result<FleetProcess, AttachError> {
     };
     let (pods, told) = opened.map_or((None, None), |(pods, told)| (Some(pods), Some(told)));
     set_up("hub", &hub, fleet.hub_set_up()).await?;
-    let mut process = FleetProcess::new(kubeconfig, pods.clone());
+    let mut process = FleetProcess::new(kubeconfig, pods.clone(), lock);
     let mut arounds = Vec::new();
     for ((member, remote), network) in clusters.into_iter().zip(FIRST_NETWORK..) {
         set_up(&member.name, &remote, fleet.member_set_up(member)).await?;
