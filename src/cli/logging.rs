@@ -35,7 +35,10 @@ impl Logging {
         let wanted = self.log.clone().unwrap_or_else(|| if serves { "info" } else { "warn" }.to_owned());
         let filter = EnvFilter::try_new(format!("{QUIET},{wanted}"))
             .with_context(|| format!("--log {wanted:?} is no filter; right are e.g. info, debug, rayfleet=debug"))?;
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        // A line that cannot be written would be said to be so on standard error: whose reader has gone (`2>&1 | head`), and
+        // that is a panic.
+        let builder =
+            tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
         let started = match self.log_format {
             Form::Json => builder.json().flatten_event(true).try_init(),
             Form::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),

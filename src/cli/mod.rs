@@ -12,6 +12,7 @@ mod logging;
 mod logs;
 mod manifest;
 mod member;
+mod names;
 mod output;
 mod run;
 mod sandbox;
@@ -36,8 +37,12 @@ pub(crate) enum End {
     JobFailed,
     /// `submit --wait`: the job was stopped.
     JobStopped,
+    /// `submit --wait`: the job was deleted before it ended.
+    JobDeleted,
     /// `--timeout` passed.
     TimedOut,
+    /// `submit --wait`: asked to end by a signal; the jobs go on.
+    Interrupted,
     /// `crds --check`: files differ.
     Differs,
     /// `validate`: something is wrong.
@@ -52,6 +57,9 @@ impl End {
             End::JobFailed => 3,
             End::JobStopped => 4,
             End::TimedOut => 5,
+            End::JobDeleted => 6,
+            // As a shell says it of a program that Ctrl-C ended.
+            End::Interrupted => 130,
         }
     }
 }
@@ -62,6 +70,7 @@ Exit codes:
   1  it could not be done: the message names object, field and what would be right
   2  wrong usage
   3  submit --wait: a job FAILED    4  submit --wait: a job was STOPPED    5  --timeout passed
+  6  submit --wait: a job was deleted before it ended    130  submit --wait: Ctrl-C or SIGTERM; the jobs go on
 
 Examples:
   rayfleet sandbox                          a hub and three members on this machine
@@ -152,9 +161,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<End> {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "the one place where a command's error is shown")]
 fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    output::note(&format!("error: {}", output::words(error)));
     ExitCode::FAILURE
 }
 

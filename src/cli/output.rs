@@ -57,6 +57,21 @@ pub(crate) fn note(text: &str) {
     let _closed = writeln!(std::io::stderr().lock(), "{text}");
 }
 
+/// The words of an error and of its causes, each once: many errors say their cause in their own words already.
+pub(crate) fn words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if words.contains(&cause) {
+            continue;
+        }
+        if !words.is_empty() {
+            words.push_str(": ");
+        }
+        words.push_str(&cause);
+    }
+    words
+}
+
 /// A table as kubectl draws them: columns apart by spaces, no lines, never wrapped.
 pub(crate) fn columns<R: IntoIterator<Item = String>>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     let mut table = Table::new();
@@ -97,6 +112,18 @@ mod tests {
             [["a-long-name".to_owned(), "True".to_owned()], ["b".to_owned(), String::new()]],
         );
         assert_eq!(text, "NAME         READY\na-long-name  True\nb");
+    }
+
+    #[test]
+    fn each_cause_is_said_once() {
+        let io = || std::io::Error::new(std::io::ErrorKind::AddrInUse, "port 80 is in use");
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}; name another")]
+        struct Listen(#[from] std::io::Error);
+        let quoting = anyhow::Error::new(Listen(io())).context("starting");
+        assert_eq!(words(&quoting), "starting: port 80 is in use; name another");
+        let silent = anyhow::Error::new(io()).context("reading a.yaml");
+        assert_eq!(words(&silent), "reading a.yaml: port 80 is in use");
     }
 
     #[test]

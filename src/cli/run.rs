@@ -7,8 +7,8 @@ use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use shards::core::Profile;
 
-use super::End;
 use super::access::Access;
+use super::{End, names};
 use crate::plan::Flags;
 use crate::serve::{Metrics, Port};
 use crate::shell::kubeconfig::hub_config;
@@ -37,7 +37,7 @@ pub(crate) struct RunArgs {
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct RunOptions {
     /// Stable name of this replica's seat (default: the host's name; in a StatefulSet that is the pod's)
-    #[arg(long, env = "RAYFLEET_SEAT", value_name = "NAME")]
+    #[arg(long, env = "RAYFLEET_SEAT", value_name = "NAME", value_parser = names::seat)]
     pub(crate) seat: Option<String>,
     /// How fast a dead replica is replaced, for how many writes to the hub
     #[arg(long, env = "RAYFLEET_PROFILE", value_enum, default_value_t = Speed::Default)]
@@ -46,16 +46,40 @@ pub(crate) struct RunOptions {
     #[arg(long, env = "RAYFLEET_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
     /// Namespace on the hub for the Leases; made if it is missing
-    #[arg(long, env = "RAYFLEET_LEASE_NAMESPACE", value_name = "NAME", default_value = "rayfleet-system")]
+    #[arg(
+        long,
+        env = "RAYFLEET_LEASE_NAMESPACE",
+        value_name = "NAME",
+        default_value = "rayfleet-system",
+        value_parser = names::namespace
+    )]
     pub(crate) lease_namespace: String,
     /// Identity of the fleet; never changes once members were used
-    #[arg(long, env = "RAYFLEET_FLEET_ID", value_name = "NAME", default_value = "fleet")]
+    #[arg(
+        long,
+        env = "RAYFLEET_FLEET_ID",
+        value_name = "NAME",
+        default_value = "fleet",
+        value_parser = names::identity
+    )]
     pub(crate) fleet_id: String,
     /// Queue of jobs that name none, where no policy says otherwise
-    #[arg(long, env = "RAYFLEET_DEFAULT_QUEUE", value_name = "NAME", default_value = "default")]
+    #[arg(
+        long,
+        env = "RAYFLEET_DEFAULT_QUEUE",
+        value_name = "NAME",
+        default_value = "default",
+        value_parser = names::object
+    )]
     pub(crate) default_queue: String,
     /// DNS domain of the members
-    #[arg(long, env = "CLUSTER_DOMAIN", value_name = "DOMAIN", default_value = "cluster.local")]
+    #[arg(
+        long,
+        env = "CLUSTER_DOMAIN",
+        value_name = "DOMAIN",
+        default_value = "cluster.local",
+        value_parser = names::domain
+    )]
     pub(crate) cluster_domain: String,
 }
 
@@ -87,9 +111,6 @@ impl RunOptions {
             Some(seat) => seat.clone(),
             None => host_name().context("the host has no usable name: give --seat NAME")?,
         };
-        if !is_label(&seat) {
-            return Err(anyhow!("--seat {seat}: right are lower-case letters, digits, '-' and '.', at most 200"));
-        }
         let flags = Flags {
             fleet_id: self.fleet_id.as_str().into(),
             default_queue: self.default_queue.as_str().into(),
@@ -156,28 +177,5 @@ pub(crate) async fn asked_to_end(input: bool) {
 fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name: String = name.trim().to_lowercase();
-    is_label(&name).then_some(name)
-}
-
-/// A name that may stand in the name of a Lease.
-fn is_label(name: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    let ends =
-        name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.ends_with(|c: char| c.is_ascii_alphanumeric());
-    !name.is_empty() && name.len() <= 200 && name.chars().all(inner) && ends
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seat_is_a_name_that_a_lease_can_have() {
-        for right in ["a", "rayfleet-0", "node.example"] {
-            assert!(is_label(right), "{right}");
-        }
-        for wrong in ["", "-a", "A", "a_b", "a/b", &"a".repeat(201)] {
-            assert!(!is_label(wrong), "{wrong}");
-        }
-    }
+    names::is_seat(&name).then_some(name)
 }

@@ -41,6 +41,7 @@ pub(crate) struct ShardsArgs {
         env = "RAYFLEET_LEASE_NAMESPACE",
         value_name = "NAME",
         default_value = "rayfleet-system",
+        value_parser = super::names::namespace,
         global = true
     )]
     lease_namespace: String,

@@ -113,7 +113,7 @@ async fn follow(hub: &Hub, id: &Id) -> Result<End> {
             // A refusal will not mend itself; silence may.
             Err(error) if error.downcast_ref::<Refusal>().is_some_and(|r| r.status < 500) => return Err(error),
             Err(error) if heard.elapsed() > SILENCE_MAX => return Err(error),
-            Err(error) => say(format!("{}: {error:#}", named(id))),
+            Err(error) => say(format!("{}: {}", named(id), output::words(&error))),
             Ok(step) => {
                 heard = Instant::now();
                 match step {
