@@ -2,6 +2,7 @@
 //! Must not know more than the hub's objects say.
 
 use std::io::IsTerminal;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
@@ -16,6 +17,7 @@ use super::output;
 use super::submit::named;
 use crate::api::Id;
 use crate::api::fleet::{Placement, Stage};
+use crate::shell::shutdown;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A hub that does not answer for this long ends the following.
@@ -47,38 +49,71 @@ pub(crate) struct JobEnd {
     seconds: u64,
 }
 
-/// Looks at the jobs until each has ended or `timeout` has passed. `people`: say what happens.
-pub(crate) async fn until_ended(hub: &Hub, jobs: &[Id], timeout: Option<Duration>, people: bool) -> Result<Ended> {
+/// A job as it was created.
+#[derive(Debug)]
+pub(crate) struct Submitted {
+    /// Which.
+    pub(crate) id: Id,
+    /// Its UID: another of its name is another job.
+    pub(crate) uid: String,
+}
+
+/// Looks at the jobs until each has ended, `timeout` has passed, or a signal asks to end. `people`: say what happens.
+pub(crate) async fn until_ended(
+    hub: &Hub,
+    jobs: Vec<Submitted>,
+    timeout: Option<Duration>,
+    people: bool,
+) -> Result<Ended> {
     let begun = Instant::now();
     let screen = Screen::new(people);
-    let mut open: Vec<Followed> = jobs.iter().map(|id| Followed::new(id, &screen)).collect();
+    let mut open: Vec<Followed> = jobs.into_iter().map(|job| Followed::new(job, &screen)).collect();
+    let limit = async {
+        match timeout {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    let asked = async {
+        // Where signals cannot be heard they end the process by themselves.
+        if shutdown::asked().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let cut = tokio::select! {
+        followed = follow(hub, &mut open, begun, &screen) => followed.map(|()| None)?,
+        () = pin!(limit) => Some((End::TimedOut, "--timeout")),
+        () = pin!(asked) => Some((End::Interrupted, "interrupted")),
+    };
+    if let Some((end, why)) = cut {
+        for job in open.iter_mut().filter(|j| j.end.is_none()) {
+            job.leave(end, why, begun.elapsed(), &screen)?;
+        }
+    }
+    let end = open.iter().filter_map(|j| j.end).max().unwrap_or(End::Done);
+    Ok(Ended { end, jobs: open.into_iter().map(|j| j.told).collect() })
+}
+
+async fn follow(hub: &Hub, open: &mut [Followed], begun: Instant, screen: &Screen) -> Result<()> {
     let mut heard = Instant::now();
     loop {
         for job in open.iter_mut().filter(|j| j.end.is_none()) {
             match look(hub, &job.id).await {
                 Ok((root, placement)) => {
                     heard = Instant::now();
-                    job.take_in(root.as_ref(), placement.as_ref(), begun.elapsed(), &screen)?;
+                    job.take_in(root.as_ref(), placement.as_ref(), begun.elapsed(), screen)?;
                 }
                 // A refusal will not mend itself; silence may.
                 Err(error) if error.downcast_ref::<Refusal>().is_some_and(|r| r.status < 500) => return Err(error),
                 Err(error) if heard.elapsed() > SILENCE_MAX => return Err(error),
-                Err(error) => job.bar.set_message(format!("{}: {error:#}", named(&job.id))),
+                Err(error) => job.bar.set_message(format!("{}: {}", named(&job.id), output::words(&error))),
             }
         }
         if open.iter().all(|j| j.end.is_some()) {
-            break;
-        }
-        if timeout.is_some_and(|limit| begun.elapsed() >= limit) {
-            for job in open.iter_mut().filter(|j| j.end.is_none()) {
-                job.close(End::TimedOut, "has not ended (--timeout); it goes on", begun.elapsed(), &screen)?;
-            }
-            break;
+            return Ok(());
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    let end = open.iter().filter_map(|j| j.end).max().unwrap_or(End::Done);
-    Ok(Ended { end, jobs: open.into_iter().map(|j| j.told).collect() })
 }
 
 async fn look(hub: &Hub, id: &Id) -> Result<(Option<Value>, Option<Placement>)> {
@@ -123,15 +158,16 @@ impl Screen {
 
 struct Followed {
     id: Id,
+    uid: String,
     bar: ProgressBar,
-    seen: bool,
     said: String,
     end: Option<End>,
     told: JobEnd,
 }
 
 impl Followed {
-    fn new(id: &Id, screen: &Screen) -> Self {
+    fn new(job: Submitted, screen: &Screen) -> Self {
+        let Submitted { id, uid } = job;
         let told = JobEnd {
             namespace: id.namespace.to_string(),
             name: id.name.to_string(),
@@ -141,7 +177,7 @@ impl Followed {
             message: String::new(),
             seconds: 0,
         };
-        Self { id: id.clone(), bar: screen.bar(), seen: false, said: String::new(), end: None, told }
+        Self { id, uid, bar: screen.bar(), said: String::new(), end: None, told }
     }
 
     fn take_in(
@@ -151,11 +187,11 @@ impl Followed {
         passed: Duration,
         screen: &Screen,
     ) -> Result<()> {
-        let Some(root) = root else {
-            let what = if self.seen { "was deleted" } else { "is not there" };
-            return self.close(End::JobFailed, what, passed, screen);
+        let Some(root) = root.filter(|root| root["metadata"]["uid"] == *self.uid) else {
+            "the RayJob was deleted before it ended".clone_into(&mut self.told.message);
+            let last = if self.said.is_empty() { String::new() } else { format!(" (last: {})", self.said) };
+            return self.close(End::JobDeleted, &format!("was deleted before it ended{last}"), passed, screen);
         };
-        self.seen = true;
         let text = |field: &str| root["status"][field].as_str().unwrap_or("").to_owned();
         self.told.job_status = text("jobStatus");
         self.told.job_deployment_status = text("jobDeploymentStatus");
@@ -165,7 +201,10 @@ impl Followed {
         {
             self.told.member = placement.spec.member.clone().unwrap_or_default();
         }
-        let state = state(&self.told, placement);
+        let state = match root["metadata"]["deletionTimestamp"].as_str() {
+            Some(_) => "is being deleted".to_owned(),
+            None => state(&self.told, placement),
+        };
         if state != self.said {
             self.said.clone_from(&state);
             screen.line(&format!("{:>5}  {}  {state}", output::span(passed.as_secs()), named(&self.id)))?;
@@ -187,6 +226,25 @@ impl Followed {
                 self.close(end, &words, passed, screen)
             }
         }
+    }
+
+    /// It goes on, and is not followed any more.
+    fn leave(&mut self, end: End, why: &str, passed: Duration, screen: &Screen) -> Result<()> {
+        self.end = Some(end);
+        self.told.seconds = passed.as_secs();
+        self.bar.finish_and_clear();
+        let (name, namespace) = (named(&self.id), &self.id.namespace);
+        let line = format!(
+            "{name} has not ended after {} ({why}); it goes on. Follow it: rayfleet logs {name} -n {namespace} -f; where it \
+             is: rayfleet explain {name} -n {namespace}",
+            output::span(passed.as_secs())
+        );
+        if !screen.lines {
+            // Beside what is for programs.
+            output::note(&line);
+            return Ok(());
+        }
+        screen.line(&line)
     }
 
     fn close(&mut self, end: End, words: &str, passed: Duration, screen: &Screen) -> Result<()> {
@@ -247,14 +305,20 @@ mod tests {
     use crate::api::Kind;
     use serde_json::json;
 
+    fn followed(screen: &Screen) -> Followed {
+        let job = Submitted { id: Id::new(Kind::RayJob, "default", "train"), uid: "u1".into() };
+        Followed::new(job, screen)
+    }
+
     fn take(status: &Value, stage: Stage) -> Followed {
         let screen = Screen { bars: None, lines: false };
-        let mut job = Followed::new(&Id::new(Kind::RayJob, "default", "train"), &screen);
+        let mut job = followed(&screen);
         let mut placement = Placement::default();
         placement.spec.stage = stage;
         placement.spec.member = Some("eu".into());
         placement.status.message = "no member has room".into();
-        job.take_in(Some(&json!({ "status": status })), Some(&placement), Duration::ZERO, &screen).unwrap();
+        let root = json!({ "metadata": { "uid": "u1" }, "status": status });
+        job.take_in(Some(&root), Some(&placement), Duration::ZERO, &screen).unwrap();
         job
     }
 
@@ -271,6 +335,21 @@ mod tests {
             let got = take(&json!({"jobDeploymentStatus": deployment, "jobStatus": job}), Stage::Running);
             assert_eq!(got.end, end, "{deployment} {job}");
         }
+    }
+
+    #[test]
+    fn a_job_that_is_gone_or_another_of_its_name_was_deleted() {
+        let screen = Screen { bars: None, lines: false };
+        for there in [None, Some(json!({ "metadata": { "uid": "u2" }, "status": { "jobStatus": "RUNNING" } }))] {
+            let mut job = followed(&screen);
+            job.take_in(there.as_ref(), None, Duration::ZERO, &screen).unwrap();
+            assert_eq!(job.end, Some(End::JobDeleted));
+            assert_eq!(job.told.message, "the RayJob was deleted before it ended");
+        }
+        let mut job = followed(&screen);
+        let leaving = json!({ "metadata": { "uid": "u1", "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+        job.take_in(Some(&leaving), None, Duration::ZERO, &screen).unwrap();
+        assert_eq!((job.end, &*job.said), (None, "is being deleted"));
     }
 
     #[test]

@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
+use super::End;
 use super::access::{Access, Hub, Refusal};
+use super::follow::{self, Submitted};
 use super::manifest::{self, Document};
 use super::output::{self, Format};
-use super::{End, follow};
 use crate::api::{Id, Kind};
 
 /// Options of `rayfleet submit`.
@@ -19,7 +20,8 @@ use crate::api::{Id, Kind};
 ConfigMaps, Secrets, ServiceAccounts and policies of the manifest are created first, or updated where they differ.
 A RayJob that exists already is an error: its name is taken.
 
-Exit codes with --wait: 0 every job SUCCEEDED, 3 a job FAILED, 4 a job was STOPPED, 5 --timeout passed.
+Exit codes with --wait: 0 every job SUCCEEDED, 3 a job FAILED, 4 a job was STOPPED, 5 --timeout passed, 6 a job was
+deleted before it ended, 130 Ctrl-C or SIGTERM. Neither --timeout nor Ctrl-C ends a job: delete it for that.
 
 Examples:
   rayfleet submit -f job.yaml --wait
@@ -54,7 +56,8 @@ pub(crate) async fn run(args: SubmitArgs, access: &Access) -> Result<End> {
             output::print(&format!("{} {what}", named(&document.id)))?;
         }
         if document.id.kind == Kind::RayJob {
-            jobs.push(document.id.clone());
+            let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+            jobs.push(Submitted { id: document.id.clone(), uid });
         }
         made.push(object);
     }
@@ -67,7 +70,7 @@ pub(crate) async fn run(args: SubmitArgs, access: &Access) -> Result<End> {
         }
         return Ok(End::Done);
     }
-    let ended = follow::until_ended(&hub, &jobs, args.timeout.map(Duration::from_secs), people).await?;
+    let ended = follow::until_ended(&hub, jobs, args.timeout.map(Duration::from_secs), people).await?;
     if !people {
         output::print(&args.output.render(&ended.jobs, String::new)?)?;
     }
