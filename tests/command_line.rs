@@ -3,8 +3,14 @@
 
 #[path = "command_line/leases.rs"]
 mod leases;
+#[path = "command_line/members.rs"]
+mod members;
 #[path = "command_line/people.rs"]
 mod people;
+#[path = "command_line/readers.rs"]
+mod readers;
+#[path = "command_line/usage.rs"]
+mod usage;
 #[path = "command_line/validate.rs"]
 mod validate;
 

@@ -18,6 +18,10 @@ use crate::shell::clock::Clock;
 
 /// Options of `rayfleet explain`.
 #[derive(clap::Args, Debug)]
+#[command(group(clap::ArgGroup::new("asked").required(true).args(["object", "filename"])))]
+#[command(override_usage = "\
+rayfleet explain [OPTIONS] <KIND/NAME>
+       rayfleet explain [OPTIONS] -f <FILE>")]
 #[command(after_help = "\
 Examples:
   rayfleet explain rayjob/train
@@ -25,7 +29,7 @@ Examples:
   rayfleet explain -f job.yaml            where it would go, without creating anything")]
 pub(crate) struct ExplainArgs {
     /// The object: rayjob/NAME or raycluster/NAME
-    #[arg(value_name = "KIND/NAME", required_unless_present = "filename", conflicts_with = "filename")]
+    #[arg(value_name = "KIND/NAME")]
     object: Option<String>,
     /// Manifest of an object that is not created: say where it would go
     #[arg(short, long, value_name = "FILE")]
@@ -86,7 +90,10 @@ pub(crate) struct Explanation {
     pub(crate) message: String,
     /// What it needs.
     pub(crate) gang: Option<GangShape>,
-    /// Each member's verdict.
+    /// When verdicts were last given, RFC 3339.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) decided_at: String,
+    /// Each member's verdict, as of then.
     pub(crate) verdicts: Vec<MemberVerdict>,
     /// Earlier generations: one line each.
     pub(crate) history: Vec<String>,
@@ -127,6 +134,7 @@ fn of(id: &Id, root: &Value, placement: Option<&Placement>) -> Explanation {
     let withdrawal = spec.withdrawal.as_ref().filter(|_| spec.stage == Stage::Withdrawing);
     explanation.message = withdrawal.map_or_else(|| status.message.clone(), |w| w.message.clone());
     explanation.gang.clone_from(&status.gang);
+    explanation.decided_at.clone_from(&status.decided_at);
     explanation.verdicts.clone_from(&status.verdicts);
     explanation.history = status
         .history
@@ -164,10 +172,13 @@ pub(super) fn without_placement(root: &Value) -> String {
 impl Explanation {
     /// For people (`taste.md`, "words on the outside").
     fn text(&self, now: Time) -> String {
-        let mut parts = vec![self.headline(now)];
+        let headline = self.headline(now);
+        // "runs on eu" and "has ended on eu" are the headline's own words.
+        let told = headline.contains(&self.message);
+        let mut parts = vec![headline];
         // Of an object that waits the table says more than the sentence that sums it up.
         let summed_up = self.stage == Some(Stage::Waiting) && !self.verdicts.is_empty();
-        if !self.message.is_empty() && self.stage.is_some() && !summed_up {
+        if !told && self.stage.is_some() && !summed_up {
             parts.push(self.message.clone());
         }
         if let Some(gang) = &self.gang {
@@ -175,6 +186,7 @@ impl Explanation {
         }
         if !self.verdicts.is_empty() {
             parts.push(String::new());
+            parts.extend(self.verdicts_as_of(now));
             parts.push(output::columns(
                 &["MEMBER", "VERDICT", "NEED", "HAVE", "BOUND"],
                 self.verdicts.iter().map(|v| {
@@ -194,6 +206,15 @@ impl Explanation {
             parts.extend(self.history.iter().map(|line| format!("  {line}")));
         }
         parts.join("\n")
+    }
+
+    /// Of an object that is bound the verdicts are from when it was placed: members have changed since.
+    fn verdicts_as_of(&self, now: Time) -> Option<String> {
+        if self.forecast || self.stage == Some(Stage::Waiting) {
+            return None;
+        }
+        let at = Time::parse(&self.decided_at)?;
+        Some(format!("Verdicts as of its placement at {}, {} ago:", at.seconds_text(), output::age(at, now)))
     }
 
     fn headline(&self, now: Time) -> String {
@@ -299,6 +320,43 @@ mod tests {
              eu      Overcommit   cpu 48  cpu 41.5  allocatable 320 × 1.2 − used 342.5\n\
              us      Unreachable                    no answer since 40 s"
         );
+    }
+
+    #[test]
+    fn an_object_that_is_bound_says_its_place_once_and_how_old_the_verdicts_are() {
+        let at = "1970-01-01T00:00:00.000000Z".to_owned();
+        let mut placement = Placement {
+            spec: PlacementSpec {
+                queue: "ml".into(),
+                stage: Stage::Finished,
+                member: Some("us".into()),
+                stage_since: Some(at.clone()),
+                ..PlacementSpec::default()
+            },
+            status: PlacementStatus {
+                message: "has ended on us".into(),
+                decided_at: at,
+                verdicts: vec![MemberVerdict {
+                    member: "us".into(),
+                    verdict: "Fits".into(),
+                    ..MemberVerdict::default()
+                }],
+                ..PlacementStatus::default()
+            },
+        };
+        let text = |placement: &Placement| of(&id(), &json!({}), Some(placement)).text(Time(240_000));
+        assert_eq!(
+            text(&placement),
+            "train has ended on us, queue ml\n\nVerdicts as of its placement at 1970-01-01T00:00:00Z, 4m ago:\n\
+             MEMBER  VERDICT  NEED  HAVE  BOUND\nus      Fits"
+        );
+        placement.spec.stage = Stage::Running;
+        placement.status.message = "runs on us".into();
+        assert!(text(&placement).starts_with("train runs on us for 4m, queue ml\n\nVerdicts"));
+        placement.spec.stage = Stage::Reserving;
+        placement.status.message = "goes to us: room for 3".into();
+        let reserving = text(&placement);
+        assert!(reserving.contains("for 4m, queue ml\ngoes to us: room for 3\n\nVerdicts"), "{reserving}");
     }
 
     #[test]
