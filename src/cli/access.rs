@@ -54,6 +54,11 @@ impl Access {
     }
 }
 
+/// Whether the hub refused a write since the object is another by now, or is there already.
+pub(crate) fn is_conflict(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.status == 409)
+}
+
 /// An answer of the hub that is no success.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {message}")]
@@ -122,6 +127,18 @@ impl Hub {
     /// Puts an object in place of the one that has its resourceVersion.
     pub(crate) async fn replace(&self, id: &Id, object: &Value) -> Result<(Value, Vec<String>)> {
         self.write(Method::Put, format!("{}?fieldValidation=Strict", id.path()), id, object).await
+    }
+
+    /// Asks for all the hub's checks of a write, of a new object or of one that is there, and writes nothing.
+    pub(crate) async fn try_out(&self, id: &Id, object: &Value, is_new: bool) -> Result<()> {
+        let (method, path) = if is_new {
+            let namespace = (!id.namespace.is_empty()).then_some(&*id.namespace);
+            (Method::Post, id.kind.collection_path(namespace))
+        } else {
+            (Method::Put, id.path())
+        };
+        self.write(method, format!("{path}?fieldValidation=Strict&dryRun=All"), id, object).await?;
+        Ok(())
     }
 
     async fn write(&self, method: Method, path: String, id: &Id, object: &Value) -> Result<(Value, Vec<String>)> {
