@@ -44,7 +44,7 @@ async fn each_cause_is_said_once() {
         (&["sandbox", "--ray", "none", "--dir", &dir, "--port", &port][..], "in use"),
         (&["sandbox", "--ray", "/nope", "--dir", &dir], "there is no Ray in /nope"),
         (&["sandbox", "--ray", "none", "--dir", "/proc/nope"], "No such file or directory"),
-        (&["version", "--log", "rayfleet=nope=x"], "invalid filter directive"),
+        (&["version", "--log", "rayfleet=nope=x"], "error parsing level filter"),
     ] {
         let why = error_of(arguments).await;
         assert_eq!(why.matches(cause).count(), 1, "{arguments:?}: {why}");
@@ -67,16 +67,18 @@ async fn a_directory_has_one_sandbox_until_it_ends_however_it_ends() {
 
     // SIGKILL: nothing is tidied up.
     sandbox.process.kill().await.unwrap();
-    let log = std::fs::File::create(sandbox.folder.path().join("log")).unwrap();
-    let second =
-        super::program().args(["sandbox", "--ray", "none", "--members", "1", "--dir", &dir]).stderr(log).spawn();
+    let log = || std::fs::File::options().append(true).open(sandbox.folder.path().join("log")).unwrap();
+    let second = super::program()
+        .args(["sandbox", "--ray", "none", "--members", "1", "--dir", &dir])
+        .stdout(log())
+        .stderr(log())
+        .spawn();
     sandbox.process = second.unwrap();
     sandbox
         .until("the second one has written its kubeconfig", async || {
             std::fs::read_to_string(&sandbox.kubeconfig).is_ok_and(|text| text != kubeconfig)
         })
         .await;
-    sandbox.stop().await;
 }
 
 #[tokio::test]
