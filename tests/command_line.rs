@@ -368,8 +368,11 @@ async fn a_second_process_of_one_seat_waits_until_the_first_has_ended() {
     sandbox.until("the first is ready", async || first.page("/readyz").await.0 == 200).await;
     sandbox.members_are_ready().await;
     assert_eq!(first.page("/healthz").await.0, 200);
-    let (_, metrics) = first.page("/metrics").await;
-    assert!(metrics.contains("rayfleet_units_held 68"), "64 queue units and four of the member: {metrics}");
+    sandbox
+        .until("64 queue units and four of the member are held", async || {
+            first.page("/metrics").await.1.contains("rayfleet_units_held 68")
+        })
+        .await;
     let (_, keys) = first.page("/debug/keys?cluster=hub").await;
     assert!(keys.contains("\"kind\":\"MemberCluster\""), "{keys}");
 

@@ -9,7 +9,11 @@ const MEMBERS: &str = "/apis/rayfleet.io/v1alpha1/memberclusters";
 const SECRET: &str = "/api/v1/namespaces/rayfleet-system/secrets/member-far";
 
 async fn hub(sandbox: &Sandbox, method: Method, path: &str, body: &Value) -> Value {
-    let (url, token) = sandbox.server("hub");
+    ask(sandbox, "hub", method, path, body).await
+}
+
+async fn ask(sandbox: &Sandbox, cluster: &str, method: Method, path: &str, body: &Value) -> Value {
+    let (url, token) = sandbox.server(cluster);
     let request = client().request(method, format!("{}{path}", url.trim_end_matches('/'))).bearer_auth(token);
     let request = request.header("content-type", "application/merge-patch+json").body(body.to_string());
     let reply = request.send().await.expect("the hub answers");
@@ -124,5 +128,41 @@ async fn the_hub_and_a_member_that_is_being_deleted_are_refused_and_an_absent_cl
     let why = error_of(&again).await;
     assert!(why.contains("membercluster/far is being deleted") && why.contains("kubectl wait"), "{why}");
     assert_eq!(read(&sandbox, SECRET).await, before);
+    sandbox.stop().await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_another_member_and_another_cluster_than_the_members_are_refused() {
+    let sandbox = Sandbox::start(&["--members", "2", "--no-controller"]).await;
+    let other = Sandbox::start(&["--members", "1", "--no-controller"]).await;
+    // What the controller found, by hand; the field is served whatever the definitions say of it.
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/memberclusters.rayfleet.io";
+    let mut definition = read(&sandbox, path).await;
+    let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+    definition.pointer_mut(status).expect("it has a status")["clusterId"] = json!({ "type": "string" });
+    hub(&sandbox, Method::PATCH, path, &json!({ "spec": { "versions": definition["spec"]["versions"] } })).await;
+    for member in ["eu", "us"] {
+        let namespace = ask(&sandbox, member, Method::GET, "/api/v1/namespaces/kube-system", &json!({})).await;
+        let found = json!({ "status": { "clusterId": namespace["metadata"]["uid"] } });
+        let written = hub(&sandbox, Method::PATCH, &format!("{MEMBERS}/{member}/status"), &found).await;
+        assert!(written["status"]["clusterId"].is_string(), "{written}");
+    }
+    let secrets = "/api/v1/namespaces/rayfleet-system/secrets";
+    let before = read(&sandbox, secrets).await["items"].clone();
+    for (name, from, context, why) in [
+        ("new", &sandbox, "us", "the cluster of member us, which cannot be member new too"),
+        ("eu", &sandbox, "us", "the cluster of member us, which cannot be member eu too"),
+        ("eu", &other, "eu", "another cluster than that of member eu"),
+    ] {
+        let output = sandbox.ask(&["member", "add", name, "--from", &from.kubeconfig, "--from-context", context]).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(why) && said.contains("--from-context"), "{said}");
+    }
+    assert_eq!(read(&sandbox, secrets).await["items"], before, "nothing is written");
+    let same = ["member", "add", "eu", "--from", &sandbox.kubeconfig, "--from-context", "eu"];
+    let output = sandbox.ask(&same).await;
+    assert_eq!((output.status.code(), &*text(&output.stderr)), (Some(0), ""));
+    other.stop().await;
     sandbox.stop().await;
 }
