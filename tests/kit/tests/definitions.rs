@@ -11,6 +11,7 @@ use std::time::Duration;
 use kit::planes::{ADMINISTRATOR, Binary, Plane};
 use rayfleet::api::wire::{Method, Reply, Request};
 use rayfleet::api::{Cluster, Kind, crds, yaml};
+use rayfleet::plan::validate;
 use rayfleet::shell::client::Client;
 use rayfleet::shell::kubeconfig::member_config;
 use rayfleet::shell::lanes::Lane;
@@ -239,4 +240,99 @@ async fn rules_in_cel_are_a_real_servers_to_judge() {
     assert_eq!(status, 201, "{answer}");
     assert_eq!(answer["spec"]["fieldOfTomorrow"], "x");
     assert_eq!(answer["spec"]["headGroupSpec"]["template"]["spec"]["fieldOfTomorrow"], json!({"a": [1]}));
+}
+
+/// The policy of `deploy/`, and that it is in force: it refuses what it must, by its own words.
+async fn enforce(client: &Client) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/validation.yaml");
+    for object in yaml::documents(&std::fs::read_to_string(path).unwrap()).unwrap() {
+        let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase()).replace("policys", "policies");
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}");
+        let (status, answer) = send(client, &post(&path, &object)).await;
+        assert_eq!(status, 201, "{answer}");
+    }
+    let wrong = json!({"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "1"}, "spec": {}});
+    let path = format!("{}?dryRun=All", Kind::RayJob.collection_path(Some("default")));
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let (status, answer) = send(client, &post(&path, &wrong)).await;
+        if status == 422 && answer["message"].as_str().unwrap_or_default().contains("rayfleet-validation") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the policy is not in force: {status} {answer}");
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_admission_policy_refuses_what_the_controller_would_and_takes_every_sample() {
+    let Some((_plane, client)) = plane("policy").await else { return };
+    install(&client, &crds::hub()).await;
+    enforce(&client).await;
+    let policy = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/rayfleet-validation";
+    let (_, policy) = send(&client, &Request::get(policy)).await;
+    assert_eq!(policy["status"]["typeChecking"]["expressionWarnings"], Value::Null, "{}", policy["status"]);
+
+    let group = json!({"groupName": "w", "template": {"spec": {"containers": [{"name": "r"}]}}});
+    let head = json!({"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "r"}]}}});
+    let cluster = json!({"headGroupSpec": head, "workerGroupSpecs": [group]});
+    let job = json!({"entrypoint": "true", "rayClusterSpec": cluster});
+    let service = json!({"rayClusterConfig": cluster});
+    let cron = json!({"schedule": "0 * * * *", "jobTemplate": job});
+    for (kind, spec, pointer, value, why) in [
+        (Kind::RayJob, &job, "/suspend", json!(true), "suspend: needs"),
+        (Kind::RayJob, &job, "/ttlSecondsAfterFinished", json!(5), "ttlSecondsAfterFinished: needs"),
+        (Kind::RayJob, &job, "/ttlSecondsAfterFinished", json!(-5), "must not be negative"),
+        (Kind::RayJob, &job, "/activeDeadlineSeconds", json!(0), "must be more than 0"),
+        (Kind::RayJob, &job, "/backoffLimit", json!(-1), "backoffLimit: must not be negative"),
+        (Kind::RayJob, &job, "/clusterSelector", json!({"a": "b"}), "must have a value for ray.io/cluster"),
+        (Kind::RayJob, &job, "/rayClusterSpec", Value::Null, "or clusterSelector must be set"),
+        (
+            Kind::RayJob,
+            &job,
+            "/rayClusterSpec/authOptions",
+            json!({"enableK8sTokenAuth": true}),
+            "stand for themselves",
+        ),
+        (
+            Kind::RayJob,
+            &job,
+            "/rayClusterSpec/headGroupSpec/template/spec/containers",
+            json!([]),
+            "at least one container",
+        ),
+        (Kind::RayCronJob, &cron, "/jobTemplate/suspend", json!(true), "suspend: needs"),
+        (Kind::RayCronJob, &cron, "/schedule", json!("TZ=UTC 0 * * * *"), "must not hold TZ"),
+        (Kind::RayService, &service, "/upgradeStrategy", json!({"type": "Rolling"}), "is none of NewCluster"),
+        (
+            Kind::RayService,
+            &service,
+            "/rayClusterConfig/headGroupSpec/headService",
+            json!({"metadata": {"name": "h"}}),
+            "each cluster has its own",
+        ),
+        (Kind::RayCluster, &cluster, "/workerGroupSpecs/0/minReplicas", json!(-1), "must not be negative"),
+        (Kind::RayCluster, &cluster, "/workerGroupSpecs/0/maxReplicas", json!(-1), "must not be negative"),
+        (Kind::RayCluster, &cluster, "/headGroupSpec/rayStartParams", json!({"labels": "a=b"}), "use the field labels"),
+        (Kind::RayCluster, &cluster, "/gcsFaultToleranceOptions", json!({"storage": {}}), "belongs to backend rocksdb"),
+    ] {
+        let path = format!("{}?dryRun=All", kind.collection_path(Some("default")));
+        let mut object =
+            json!({"apiVersion": "ray.io/v1", "kind": kind.name(), "metadata": {"name": "a"}, "spec": spec});
+        assert_eq!(send(&client, &post(&path, &object)).await.0, 201, "{kind}");
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        object["spec"].pointer_mut(parent).unwrap()[field] = value;
+        let (status, answer) = send(&client, &post(&path, &object)).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(status == 422 && message.contains(why), "{kind} {pointer}: {status} {message}");
+        // The controller says the same of it.
+        assert!(
+            validate::object(kind, &object).is_err_and(|refusal| !refusal.is_of_this_release()),
+            "{kind} {pointer}"
+        );
+    }
+    let samples = samples();
+    for ((file, kind, _), stored) in samples.iter().zip(stored(&client, &samples).await) {
+        assert!(stored.is_ok(), "{file}: {kind}: {stored:?}");
+    }
 }
