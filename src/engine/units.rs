@@ -106,21 +106,39 @@ pub(super) fn member_of(unit: &str) -> Option<&str> {
 }
 
 /// Since when all these kinds are known by a list: the time at which the oldest list was begun; `None` before the first.
-/// A kind of Volcano that the server does not serve counts as an empty list, and so does a kind of Ray's that no plan
-/// carries out: a hub whose definitions are older than this release goes on with what it has.
+/// A Volcano kind that the server does not serve counts as an empty list.
+///
+/// Kinds of Ray's that no plan carries out are not waited for: what is written of them decides nothing, and a hub whose
+/// definitions or roles are older than this release goes on with what it has.
 pub(super) fn listed_since(tables: &Tables, kinds: &[Kind]) -> Option<Time> {
     let listed = |kind: &Kind| {
         let table = tables.table(*kind);
-        let optional = matches!(kind, Kind::PodGroup | Kind::Queue | Kind::RayService | Kind::RayCronJob);
-        let unserved = if optional { table.unserved } else { None };
+        let unserved = if matches!(kind, Kind::PodGroup | Kind::Queue) { table.unserved } else { None };
         table.listed.max(unserved)
     };
-    kinds.iter().map(listed).min().flatten()
+    let decide = |kind: &&Kind| !matches!(kind, Kind::RayService | Kind::RayCronJob);
+    kinds.iter().filter(decide).map(listed).min().flatten()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Version;
+    use crate::row::TableChange;
+
+    #[test]
+    fn only_kinds_that_decide_something_are_waited_for() {
+        let mut tables = Tables::default();
+        let decide: Vec<Kind> =
+            HUB_KINDS.iter().copied().filter(|k| !matches!(k, Kind::RayService | Kind::RayCronJob)).collect();
+        for kind in &decide {
+            assert_eq!(listed_since(&tables, HUB_KINDS), None, "{kind}");
+            let change =
+                TableChange::Reset { rows: Vec::new(), quarantined: Vec::new(), version: Version(1), begun: Time(5) };
+            tables.apply(*kind, change, Time(6));
+        }
+        assert_eq!(listed_since(&tables, HUB_KINDS), Some(Time(5)));
+    }
 
     #[test]
     fn a_units_member_is_found_by_its_name() {
