@@ -22,17 +22,28 @@ use tokio::time::{Instant, sleep};
 
 const LIMIT: Duration = Duration::from_secs(180);
 const JOBS: &str = "/apis/ray.io/v1/namespaces/lives/rayjobs";
+const SERVICES: &str = "/apis/ray.io/v1/namespaces/lives/rayservices";
+const CRON_JOBS: &str = "/apis/ray.io/v1/namespaces/lives/raycronjobs";
 const CLUSTERS: &str = "/apis/ray.io/v1/namespaces/lives/rayclusters";
+
+/// When a write was not answered.
+const READ_BACK: &str = "what is written is read alone when it is not known what a write of it came to";
 
 /// What is allowed for code that the lives played here do not reach: file, verb, group, resource, when it is reached.
 const UNREACHED: &[(&str, &str, &str, &str, &str)] = &[
-    (
-        "hub",
-        "get",
-        "coordination.k8s.io",
-        "leases",
-        "a Lease is read alone when it is not known what a write of it came to",
-    ),
+    ("hub", "get", "coordination.k8s.io", "leases", READ_BACK),
+    ("hub", "get", "ray.io", "rayjobs", READ_BACK),
+    ("hub", "get", "ray.io", "rayclusters", READ_BACK),
+    ("hub", "get", "ray.io", "rayservices", READ_BACK),
+    ("hub", "get", "ray.io", "raycronjobs", READ_BACK),
+    ("hub", "get", "rayfleet.io", "membercapacities", READ_BACK),
+    ("hub", "get", "rayfleet.io", "memberclusters", READ_BACK),
+    ("member", "get", "", "pods", READ_BACK),
+    ("member", "get", "", "services", READ_BACK),
+    ("member", "get", "", "namespaces", READ_BACK),
+    ("member", "get", "batch", "jobs", READ_BACK),
+    ("member", "get", "scheduling.volcano.sh", "podgroups", READ_BACK),
+    ("member", "patch", "", "services", "a retried RayJob's Service follows it to its next RayCluster"),
     ("hub", "patch", "events.k8s.io", "events", "an Event that repeats for longer than 30 s becomes a series"),
     ("member", "patch", "events.k8s.io", "events", "an Event that repeats for longer than 30 s becomes a series"),
     (
@@ -107,6 +118,20 @@ async fn play(hub: &Client) {
     let cluster = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": cluster_spec(),
                          "metadata": {"name": "standing", "namespace": "lives", "labels": {"volcano.sh/queue-name": "ml"}}});
     create(hub, CLUSTERS, &cluster).await.unwrap();
+    let metadata = |name: &str| json!({"name": name, "namespace": "lives"});
+    let service = json!({"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": metadata("served"),
+                         "spec": {"rayClusterConfig": cluster_spec()}});
+    create(hub, SERVICES, &service).await.unwrap();
+    let cron = json!({"apiVersion": "ray.io/v1", "kind": "RayCronJob", "metadata": metadata("nightly"),
+                      "spec": {"schedule": "0 0 * * *", "jobTemplate": job("x", json!({}))["spec"]}});
+    create(hub, CRON_JOBS, &cron).await.unwrap();
+    let told = async |path: String| {
+        let object = get(hub, &path).await.unwrap().unwrap_or_default();
+        object["status"]["conditions"].is_array()
+            || object["metadata"]["annotations"]["rayfleet.io/refused"].is_string()
+    };
+    until("served is told", async || told(format!("{SERVICES}/served")).await).await;
+    until("nightly is told", async || told(format!("{CRON_JOBS}/nightly")).await).await;
     let ended = async |name: &str| status(hub, &format!("{JOBS}/{name}"), "jobDeploymentStatus").await == "Complete";
     until("naming ends", async || ended("naming").await && ended("naming-too").await).await;
     until("deletes-itself does", async || get(hub, &format!("{JOBS}/deletes-itself")).await.unwrap().is_none()).await;

@@ -60,7 +60,12 @@ impl Entry {
             user: text("/user/username"),
             agent: text("/userAgent"),
             right: Right { group: text("/objectRef/apiGroup"), resource, verb: text("/verb") },
-            namespace: text("/objectRef/namespace"),
+            // Of a namespace an audit log says that it is in itself.
+            namespace: if text("/objectRef/resource") == "namespaces" {
+                String::new()
+            } else {
+                text("/objectRef/namespace")
+            },
             name: if text("/objectRef/name").is_empty() { made } else { text("/objectRef/name") },
             code: event.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default(),
             reason: format!("{decision}: {}", text("/annotations/authorization.k8s.io~1reason")),

@@ -12,6 +12,8 @@ const FLEET_ID: &str = "rayfleet.io/fleet-id";
 /// On a mirror, and on nothing that is made for it.
 const GENERATION: &str = "rayfleet.io/placement-generation";
 const ROOT_ID: &str = "rayfleet.io/root-id";
+/// Where a fleet marks a cluster as its member.
+const HOME: &str = "/kube-system";
 /// Kinds of root objects and mirrors.
 const ROOTS: [&str; 2] = ["rayjobs", "rayclusters"];
 /// What is the fleet's own on a hub.
@@ -214,7 +216,7 @@ impl History {
     }
 
     /// Whether the fleet may do that: make anything, change what is its own on the hub and root objects there, and on a
-    /// member what bears its stamp.
+    /// member what bears its stamp, besides the mark by which it takes the cluster.
     fn may(&self, write: &Write) -> bool {
         let (plane, kind, _) = &write.object;
         if write.verb == "create" || kind == EVENTS {
@@ -222,6 +224,9 @@ impl History {
         }
         if plane == "hub" {
             return ROOTS.contains(&kind.as_str()) || OWN.contains(&kind.as_str());
+        }
+        if kind == "namespaces" && write.object.2 == HOME && write.verb == "patch" {
+            return true;
         }
         let states = self.states.get(&write.object).map_or(&[][..], Vec::as_slice);
         // The state that it met. A deletion is answered with what it met, or with that and a mark.
