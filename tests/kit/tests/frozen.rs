@@ -11,7 +11,7 @@ use std::{env, fs, io};
 
 use kit::planes::{Binary, Mode, Proxy};
 use kit::real_fleet::demo::watched;
-use kit::real_fleet::{CONTROLLER, RealFleet, create, get};
+use kit::real_fleet::{CONTROLLER, RealFleet, create, get, until};
 use kit::recorder::Recorder;
 use kit::recorder::history::{History, Write};
 use nix::sys::signal::{Signal, kill};
@@ -24,9 +24,8 @@ use rayfleet::shell::run::{Controller, Settings};
 use serde_json::{Value, json};
 use shards::core::Profile;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-const LIMIT: Duration = Duration::from_secs(240);
 /// Tells this program that it is a replica: its seat, then the kubeconfig's file.
 const REPLICA: &str = "REPLICA_OF_A_REAL_FLEET";
 const TEST: &str = "what_a_frozen_replica_had_sent_is_refused_when_it_arrives_late";
@@ -76,14 +75,6 @@ fn replica(seat: &str, kubeconfig: &Path) -> Child {
 
 fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()), signal).unwrap();
-}
-
-async fn until(what: &str, condition: impl AsyncFn() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
-        sleep(Duration::from_millis(100)).await;
-    }
 }
 
 /// Units that seats hold: seats by name.

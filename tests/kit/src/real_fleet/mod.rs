@@ -34,6 +34,8 @@ const NAMESPACE: &str = "rayfleet-system";
 const ACCOUNT: &str = "/api/v1/namespaces/rayfleet-system/serviceaccounts/rayfleet";
 /// Time for an answer, and for a definition to be served.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Time for what a fleet is to come to.
+const WAIT_MAX: Duration = Duration::from_secs(240);
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 
 /// Hub and members. All ends when it is dropped.
@@ -165,6 +167,15 @@ pub async fn get(client: &Client, path: &str) -> Result<Option<Value>> {
     }
     ensure!(reply.is_success(), "GET {path}: {} {}", reply.status, String::from_utf8_lossy(&reply.body));
     json_of(&reply).map(Some)
+}
+
+/// Waits until it is true. Panics, with what was waited for, where that takes too long.
+pub async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let deadline = Instant::now() + WAIT_MAX;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "not within {WAIT_MAX:?}: {what}");
+        sleep(TRY_AGAIN).await;
+    }
 }
 
 fn json_of(reply: &Reply) -> Result<Value> {

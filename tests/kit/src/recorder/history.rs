@@ -17,7 +17,9 @@ const HOME: &str = "/kube-system";
 /// Kinds of root objects and mirrors.
 const ROOTS: [&str; 2] = ["rayjobs", "rayclusters"];
 /// What is the fleet's own on a hub.
-const OWN: [&str; 4] = ["placements", "memberclusters", "membercapacities", "leases"];
+const OWN: [&str; 3] = ["placements", "memberclusters", "membercapacities"];
+const LEASES: &str = "leases";
+const LEASE_NAMESPACE: &str = "rayfleet-system/";
 const FORBIDDEN: u64 = 403;
 /// Written by anybody about anything, and watched nowhere.
 const EVENTS: &str = "events";
@@ -97,6 +99,19 @@ impl History {
             writes: Vec::new(),
             violations: Vec::new(),
         }
+    }
+
+    /// Takes in that a list of a kind holds nothing but these (`namespace/name`): what it lacks went while nobody watched.
+    pub fn listed(&mut self, plane: &str, kind: &str, there: &BTreeSet<String>) {
+        let mut gone = Vec::new();
+        for (key, states) in &mut self.states {
+            let last = states.last().map_or(0, |state| state.version);
+            if key.0 == plane && key.1 == kind && !there.contains(&key.2) && states.last().is_some_and(|s| !s.gone) {
+                states.push(State { version: last, stamped: false, gone: true });
+                gone.push(key.clone());
+            }
+        }
+        gone.iter().for_each(|key| self.mirror(key, None));
     }
 
     /// Takes in a state: `what` is the type of a watch's line, or `LISTED`. Gives the line of the timeline.
@@ -206,7 +221,7 @@ impl History {
         let mut counts: BTreeMap<&Object, usize> = BTreeMap::new();
         self.accepted().for_each(|write| *counts.entry(&write.object).or_default() += 1);
         // Leases are renewed for ever.
-        let most = counts.iter().filter(|(object, _)| object.1 != "leases").max_by_key(|(_, count)| **count);
+        let most = counts.iter().filter(|(object, _)| object.1 != LEASES).max_by_key(|(_, count)| **count);
         Verdict {
             events: self.events,
             writes: self.accepted().count(),
@@ -223,7 +238,9 @@ impl History {
             return true;
         }
         if plane == "hub" {
-            return ROOTS.contains(&kind.as_str()) || OWN.contains(&kind.as_str());
+            return ROOTS.contains(&kind.as_str())
+                || OWN.contains(&kind.as_str())
+                || (kind == LEASES && write.object.2.starts_with(LEASE_NAMESPACE));
         }
         if kind == "namespaces" && write.object.2 == HOME && write.verb == "patch" {
             return true;
@@ -297,6 +314,11 @@ mod tests {
         history.event("us", "rayjobs", "ADDED", &mirror(1, false));
         assert!(history.judge().violations.is_empty());
         history.event("ap", "rayjobs", "ADDED", &mirror(9, false));
+        assert_eq!(history.judge().violations.len(), 1);
+        // One that a list lacks is gone.
+        history.listed("us", "rayjobs", &BTreeSet::new());
+        history.listed("ap", "rayjobs", &BTreeSet::new());
+        history.event("eu", "rayjobs", "ADDED", &mirror(10, false));
         assert_eq!(history.judge().violations.len(), 1);
     }
 

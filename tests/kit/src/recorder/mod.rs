@@ -104,6 +104,15 @@ impl Shared {
         self.write(&line);
     }
 
+    /// All that a list holds, before its objects.
+    fn listed(&self, plane: &str, kind: &str, objects: &[Value]) {
+        let name = |object: &Value| {
+            let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+            format!("{}/{}", field("namespace"), field("name"))
+        };
+        self.history().listed(plane, kind, &objects.iter().map(name).collect());
+    }
+
     fn read_logs(&self) -> Result<()> {
         for (plane, log) in self.logs.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
             for entry in log.news()? {

@@ -87,7 +87,9 @@ impl Watch {
     /// Records everything there is: the version from which a watch sees the rest.
     async fn list(&self) -> Result<String> {
         let list: Value = self.reader.get(self.path).await?.json().await?;
-        for object in list["items"].as_array().into_iter().flatten() {
+        let objects = list["items"].as_array().map_or(&[][..], Vec::as_slice);
+        self.shared.listed(&self.plane, self.kind, objects);
+        for object in objects {
             self.shared.event(&self.plane, self.kind, "LISTED", object);
         }
         Ok(list["metadata"]["resourceVersion"].as_str().context("a list without a version")?.to_owned())
