@@ -2,6 +2,7 @@
 //! Must not know how the sandbox's server is built: it sends requests and reads answers.
 //! Beside that, [`samples`]: manifests on their way through types, server and simulated fleet.
 
+mod api;
 mod compare;
 mod recording;
 mod replay;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+pub use api::{ApiReport, api, page};
 pub use replay::Verdict;
 
 /// The topics that are replayed, in the order of their report.

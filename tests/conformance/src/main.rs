@@ -43,12 +43,26 @@ enum What {
         #[arg(long)]
         file: Option<String>,
     },
+    /// The request table, sent to the sandbox's API server and to a real one.
+    Api {
+        /// Only stories whose name contains this.
+        #[arg(long)]
+        story: Option<String>,
+        /// Prints the page of explained differences for `docs/` and sends nothing.
+        #[arg(long)]
+        page: bool,
+    },
 }
 
 fn main() -> Result<ExitCode> {
     match Arguments::parse().what {
         What::KubeApi { dir, file, case, verbose } => kube_api(dir, file, case, verbose),
         What::Samples { dir, file } => samples(dir, file.as_deref()),
+        What::Api { page: true, .. } => {
+            std::io::stdout().lock().write_all(conformance::page().as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Api { story, .. } => api(story.as_deref()),
     }
 }
 
@@ -57,6 +71,27 @@ fn samples(dir: Option<PathBuf>, file: Option<&str>) -> Result<ExitCode> {
     let all = conformance::samples::run(&dir, file, |sample| Ok(writeln!(std::io::stdout(), "{sample}")?))?;
     writeln!(std::io::stdout(), "{}", conformance::samples::summary(&all))?;
     Ok(if conformance::samples::counts(&all)[2] > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Exit code 1 where answers differ, 2 where there is no real server to ask.
+fn api(story: Option<&str>) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut out = std::io::stdout().lock();
+    let report = match runtime.block_on(conformance::api(story))? {
+        Ok(report) => report,
+        Err(why) => {
+            writeln!(out, "api: not compared: {why}")?;
+            return Ok(ExitCode::from(2));
+        }
+    };
+    for difference in &report.different {
+        writeln!(out, "DIFFERENT  {difference}")?;
+    }
+    for (name, times) in &report.used {
+        writeln!(out, "explained: {name}: {times} times")?;
+    }
+    writeln!(out, "{}", report.summary())?;
+    Ok(if report.different.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn kube_api(dir: Option<PathBuf>, file: Option<String>, case: Option<String>, verbose: bool) -> Result<ExitCode> {
