@@ -4,6 +4,7 @@
 
 mod api;
 mod compare;
+pub mod kinds;
 mod recording;
 mod replay;
 pub mod samples;

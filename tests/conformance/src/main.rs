@@ -52,6 +52,11 @@ enum What {
         #[arg(long)]
         page: bool,
     },
+    /// Writes what the sandbox knows of the fields of built-in kinds, from a folder of OpenAPI v3 documents.
+    Kinds {
+        /// Such as `api/openapi-spec/v3` of Kubernetes' sources.
+        dir: PathBuf,
+    },
 }
 
 fn main() -> Result<ExitCode> {
@@ -60,6 +65,15 @@ fn main() -> Result<ExitCode> {
         What::Samples { dir, file } => samples(dir, file.as_deref()),
         What::Api { page: true, .. } => {
             std::io::stdout().lock().write_all(conformance::page().as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Kinds { dir } => {
+            let mut documents = Vec::new();
+            for entry in std::fs::read_dir(dir)? {
+                documents.push(serde_json::from_str(&std::fs::read_to_string(entry?.path())?)?);
+            }
+            let kinds = conformance::kinds::kinds(&documents);
+            std::io::stdout().lock().write_all(conformance::kinds::text(&kinds).as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
         What::Api { story, .. } => api(story.as_deref()),
