@@ -29,7 +29,7 @@ impl ApiServer {
     }
 
     /// A definition that is ending takes no new objects; and what nothing here would enforce is not taken.
-    fn admit_type(ty: &ResourceType, name: &str) -> Result<(), Refused> {
+    pub(super) fn admit_type(ty: &ResourceType, name: &str) -> Result<(), Refused> {
         if ty.terminating {
             return Err(forbidden(ty, name, "create not allowed while custom resource definition is terminating"));
         }
@@ -42,6 +42,7 @@ impl ApiServer {
     /// Stores an object that was not there.
     pub(super) fn insert(&mut self, call: &Call, mut object: Value) -> Result<Outcome, Refused> {
         let ty = call.ty();
+        let sent = metadata::take_managers(&mut object);
         let generate = metadata::text(&object, "generateName").to_owned();
         if metadata::text(&object, "name").is_empty() && !generate.is_empty() {
             let prefix: String = generate.chars().take(GENERATE_NAME_MAX).collect();
@@ -69,6 +70,7 @@ impl ApiServer {
         if ty.builtin && ty.plural == "pods" {
             super::pods::note_gates(&mut object, call.now);
         }
+        self.note_managers(call, &mut object, &Value::Null, sent.as_ref());
         if is_definition(ty) {
             crd::fill(&mut object);
             object["status"] = crd::first_status(&object);

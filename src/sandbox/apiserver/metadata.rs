@@ -47,8 +47,7 @@ pub(super) fn normalize(object: &mut Value, ty: &ResourceType) -> Result<Vec<Str
         if !known {
             unknown.push(format!("metadata.{field}"));
         }
-        // Field managers are not kept: `managedFields` is accepted and dropped.
-        known && !value.is_null() && field != "managedFields" && field != "selfLink"
+        known && !value.is_null() && field != "selfLink"
     });
     for field in ["labels", "annotations"] {
         texts(map, field, ty)?;
@@ -65,15 +64,20 @@ pub(super) fn normalize(object: &mut Value, ty: &ResourceType) -> Result<Vec<Str
             }
         }
     }
-    for field in ["finalizers", "ownerReferences"] {
+    for field in ["finalizers", "ownerReferences", "managedFields"] {
         match map.get(field) {
-            Some(Value::Array(list)) if list.is_empty() => {
+            // An empty list of managers means something: nobody manages any more.
+            Some(Value::Array(list)) if list.is_empty() && field != "managedFields" => {
                 map.remove(field);
             }
             Some(Value::Array(_)) | None => {}
             Some(other) => {
                 let what = super::body::go_type(other);
-                let of = if field == "finalizers" { "[]string" } else { "[]v1.OwnerReference" };
+                let of = match field {
+                    "finalizers" => "[]string",
+                    "ownerReferences" => "[]v1.OwnerReference",
+                    _ => "[]v1.ManagedFieldsEntry",
+                };
                 return Err(cannot(ty, &format!("{what} into Go struct field ObjectMeta.{field} of type {of}")));
             }
         }
@@ -141,6 +145,11 @@ pub(super) fn set(object: &mut Value, field: &str, value: Option<Value>) {
         Some(value) => of(object).insert(field.to_owned(), value),
         None => of(object).remove(field),
     };
+}
+
+/// Takes what the client wrote as field managers, if anything.
+pub(super) fn take_managers(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata").and_then(Value::as_object_mut)?.remove("managedFields")
 }
 
 /// Whether the object has finalizers.

@@ -3,17 +3,21 @@
 
 #[cfg(test)]
 mod behaviour;
+mod applied;
 mod body;
 mod builtin;
 pub mod cause;
 pub mod crd;
 mod create;
+mod decode;
 pub mod defaults;
 mod definitions;
 mod delete;
 pub mod discovery;
 mod events;
+mod fields;
 mod json_path;
+mod kinds;
 mod list;
 mod metadata;
 mod patch;

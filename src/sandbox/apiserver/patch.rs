@@ -1,5 +1,5 @@
 //! Patches: JSON (RFC 6902, as lenient as the library of the real server), merge (RFC 7396) and strategic merge.
-//! Must not know what may change in an object (`update`). Apply is refused.
+//! Must not know what may change in an object (`update`), nor who owns what (`applied`).
 
 use serde_json::{Map, Value, json};
 
@@ -13,6 +13,7 @@ use super::strategic;
 use super::update::check_name;
 use super::write::{FieldChecks, write_options};
 
+const APPLY: &str = "application/apply-patch+yaml";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 impl ApiServer {
@@ -23,9 +24,8 @@ impl ApiServer {
         let known = match kind {
             "application/json-patch+json" | "application/merge-patch+json" => true,
             STRATEGIC => ty.builtin,
-            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-                return Err(not_built("an apply patch"));
-            }
+            APPLY => return self.apply_patch(call),
+            "application/apply-patch+cbor" => return Err(not_built("an apply patch in CBOR")),
             _ => false,
         };
         if !known {

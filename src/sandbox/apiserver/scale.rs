@@ -55,6 +55,8 @@ impl ApiServer {
             let generation = object["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
             metadata::set(&mut object, "generation", Some(generation.into()));
         }
+        let sent = metadata::take_managers(&mut object);
+        self.note_managers(call, &mut object, &current.value, sent.as_ref());
         if call.dry_run() {
             return Ok(Outcome::Value(200, scale_of(&ty, &paths, &object)?));
         }

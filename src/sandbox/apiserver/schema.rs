@@ -36,6 +36,8 @@ pub struct Schema {
     pub int_or_string: bool,
     /// Whether the object has kind, apiVersion and metadata of its own.
     pub embedded: bool,
+    /// Whether a map has one owner among field managers.
+    pub atomic_map: bool,
     /// `set`, `map` or `atomic`; empty means atomic.
     pub list_type: String,
     /// Fields that tell the elements of a map list apart.
@@ -98,6 +100,7 @@ impl PartialEq for Schema {
             && self.preserve_unknown == other.preserve_unknown
             && self.int_or_string == other.int_or_string
             && self.embedded == other.embedded
+            && self.atomic_map == other.atomic_map
             && self.list_type == other.list_type
             && self.list_keys == other.list_keys
             && self.pattern.as_ref().map(|p| &p.text) == other.pattern.as_ref().map(|p| &p.text)
@@ -139,6 +142,7 @@ impl Schema {
             preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
             int_or_string: flag("x-kubernetes-int-or-string"),
             embedded: flag("x-kubernetes-embedded-resource"),
+            atomic_map: value["x-kubernetes-map-type"] == "atomic",
             list_type: text("x-kubernetes-list-type"),
             list_keys: texts("x-kubernetes-list-map-keys"),
             pattern: value["pattern"].as_str().map(|p| Pattern { text: p.to_owned(), regex: Regex::new(p).ok() }),

@@ -31,11 +31,13 @@ pub struct Options {
     pub bookmark_period_ms: i64,
     /// Past changes that each collection keeps: a watch from before the oldest ends with 410.
     pub window: usize,
+    /// Whether `managedFields` are kept. They cost more than all the rest of a write; who applies nothing needs none.
+    pub field_managers: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { name: "sandbox".into(), uid_seed: 1, first_version: 1000, bookmark_period_ms: 60_000, window: 20_000 }
+        Self { name: "sandbox".into(), uid_seed: 1, first_version: 1000, bookmark_period_ms: 60_000, window: 20_000, field_managers: true }
     }
 }
 
@@ -68,6 +70,8 @@ pub(super) struct Call<'a> {
     pub request: &'a Request,
     pub form: Form,
     pub now: Time,
+    /// `managedFields` that an apply has worked out already; null for none.
+    pub applied: Option<Value>,
 }
 
 impl Call<'_> {
@@ -177,7 +181,7 @@ impl ApiServer {
             }
             Err(refusal) => return Answer::Reply(refusal.reply()),
         };
-        let call = Call { place: &place, query: &query, request, form, now };
+        let call = Call { place: &place, query: &query, request, form, now, applied: None };
         let outcome = self.operate(&call, watch);
         self.answer(&call, outcome)
     }

@@ -48,6 +48,7 @@ impl ApiServer {
         let (ty, key) = (call.ty().clone(), call.place.key());
         let name = &call.place.name;
         let current = self.store.get(&ty.storage_key, &key).cloned().ok_or_else(|| not_found(&ty, name))?;
+        let sent = metadata::take_managers(&mut object);
         let version = version_in(&object)?;
         if version == 0 && !ty.unconditional_update {
             let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
@@ -69,6 +70,7 @@ impl ApiServer {
             crd::fill(&mut object);
             crd::note_storage(&mut object);
         }
+        self.note_managers(call, &mut object, &old, sent.as_ref());
         count_generation(&ty, &mut object, &old, status_only);
         let causes = Self::problems(&ty, &object, Some(&old), status_only && !ty.builtin);
         Self::refuse(&ty, &object, &causes)?;

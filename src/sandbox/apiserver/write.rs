@@ -18,6 +18,12 @@ use super::status_reply::{Refused, bad_request, forbidden, invalid_object, inval
 use super::store::Entry;
 use super::validate::scale_fields;
 
+/// The decoder cannot make the type of this body.
+fn unusable(ty: &ResourceType, why: &str) -> Refused {
+    let (kind, version) = (&ty.kind, &ty.version);
+    bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+}
+
 /// What happens on fields that a type does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FieldChecks {
@@ -47,6 +53,15 @@ pub(super) fn write_options(call: &Call, kind: &str) -> Result<FieldChecks, Refu
         }
     };
     let manager = call.query.get("fieldManager").unwrap_or_default();
+    if kind == "PatchOptions" {
+        let apply = body::media_type(&call.request.content_type) == "application/apply-patch+yaml";
+        if apply && manager.is_empty() {
+            causes.push(Cause::required("fieldManager", "is required for apply patch"));
+        }
+        if !apply && call.query.get("force").is_some() {
+            causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
+        }
+    }
     if let Some((at, c)) = manager.chars().enumerate().find(|(_, c)| c.is_control()) {
         let shown = manager.replace(c, &format!("\\x{:02x}", c as u32));
         let message = format!("Invalid value: \"{shown}\": invalid character U+{:04X} (at position {at})", c as u32);
@@ -150,12 +165,12 @@ impl ApiServer {
         let mut unknown = Vec::new();
         if let Some(schema) = &ty.schema {
             unknown = schema.prune(value);
+            unknown.sort();
+        } else {
+            unknown = super::decode::known(ty, value).map_err(|why| unusable(ty, &why))?;
         }
         unknown.extend(metadata::normalize(value, ty)?);
-        defaults::canonical_quantities(ty, value).map_err(|why| {
-            let (kind, version) = (&ty.kind, &ty.version);
-            bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
-        })?;
+        defaults::canonical_quantities(ty, value).map_err(|why| unusable(ty, &why))?;
         if let Some(schema) = &ty.schema {
             schema.default(value);
         }

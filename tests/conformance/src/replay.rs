@@ -251,6 +251,7 @@ impl<'a> Replay<'a> {
     /// The exact text, or at least the same content.
     fn raw_text(&mut self, expected: &str, reply: &Reply) {
         let text = String::from_utf8_lossy(&reply.body).into_owned();
+        let text = without_managed_fields(&text).unwrap_or(text);
         let expected = match without_managed_fields(expected) {
             Some(without) => {
                 self.findings.explain(scope::MANAGED_FIELDS);
