@@ -12,7 +12,7 @@ SEED_BASE ?= 1
 REPLICAS  ?= 1
 JOBS      ?= 100
 
-.PHONY: help build demo demo-planes sandbox planes-if-go test fmt tidy clippy generated unit kube-api samples crash-points mutants sim ray planes $(PLANES)/made-from
+.PHONY: help build demo demo-planes sandbox planes-if-go test fmt tidy clippy generated unit kube-api api samples crash-points mutants sim ray planes $(PLANES)/made-from
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | column -t -s "$$(printf '\t')"
@@ -30,7 +30,7 @@ sandbox: ray build ## A fleet that stays, for a person with kubectl
 	$(RAYFLEET) sandbox --ray $(RAY_VENV)
 
 # Quickest first: what fails early fails cheap.
-test: fmt tidy clippy build generated planes-if-go unit kube-api samples mutants crash-points ## Everything that is tested
+test: fmt tidy clippy build generated planes-if-go unit kube-api api samples mutants crash-points ## Everything that is tested
 	$(MAKE) crash-points REPLICAS=3
 	$(MAKE) sim SEEDS=16
 	$(MAKE) sim SEEDS=4 REPLICAS=3
@@ -57,6 +57,10 @@ kube-api: ## Recorded answers of a real API server, replayed on the sandbox's
 
 samples: ## Sample manifests of KubeRay: accepted, kept whole, valid, carried out as far as they are built
 	cargo run --locked --quiet --package conformance -- samples
+
+# Exit code 2 says that there is no real server here: that is a line, no failure.
+api: ## A table of requests sent to the sandbox's API server and to a real one (make planes): equal answers
+	@cargo run --locked --quiet --package conformance -- api || test $$? -eq 2
 
 crash-points: ## The controller dies at every write of one RayJob's life, in three variants; REPLICAS=3: another takes over
 	cargo run --locked --quiet --package kit -- crash-points --replicas $(REPLICAS)

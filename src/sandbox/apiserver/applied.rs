@@ -4,11 +4,12 @@
 use serde_json::{Value, json};
 
 use super::body::{self, Body};
+use super::cause::Cause;
 use super::fields::{self, ApplyError, View, Writer};
 use super::metadata;
 use super::registry::ResourceType;
 use super::server::{ApiServer, Call, Outcome};
-use super::status_reply::{Refusal, Refused, bad_request, not_found, unclassified};
+use super::status_reply::{Refusal, Refused, bad_request, invalid, not_found, unclassified};
 use super::update::check_name;
 use super::write::{FieldChecks, write_options};
 
@@ -46,7 +47,8 @@ impl ApiServer {
             let subresource = call.place.subresource.as_str();
             let version = ty.api_version();
             let reset = reset(ty, subresource);
-            let writer = Writer { name: &name, version: &version, subresource, reset, now: call.now };
+            let now = (subresource != "scale").then_some(call.now);
+            let writer = Writer { name: &name, version: &version, subresource, reset, typed: ty.builtin, now };
             fields::update(View::of(ty), old, object, sent, &writer)
         } else {
             None
@@ -54,7 +56,10 @@ impl ApiServer {
         let before = old["metadata"].get("managedFields");
         metadata::set(object, "managedFields", list);
         // A write that changes nothing but times of managers changes nothing.
-        if before.is_some() && same_but_times(object["metadata"].get("managedFields"), before) && same_but_managers(object, old) {
+        if before.is_some()
+            && same_but_times(object["metadata"].get("managedFields"), before)
+            && same_but_managers(object, old)
+        {
             metadata::set(object, "managedFields", before.cloned());
         }
     }
@@ -63,7 +68,7 @@ impl ApiServer {
     pub(super) fn apply_patch(&mut self, call: &Call) -> Result<Outcome, Refused> {
         let ty = call.ty().clone();
         let checks = write_options(call, "PatchOptions")?;
-        let force = force(call)?;
+        let force = call.query.flag("force").unwrap_or(false);
         let Body { value: config, duplicates } =
             body::yaml(&call.request.body).map_err(|e| bad_request(format!("error decoding YAML: {e}")))?;
         if checks == FieldChecks::Strict && !duplicates.is_empty() {
@@ -80,30 +85,26 @@ impl ApiServer {
         let live = current.as_ref().map_or(Value::Null, |e| super::watch::in_version(&e.value, &ty).into_owned());
         let (name, version) = (manager(call), ty.api_version());
         let subresource = call.place.subresource.as_str();
-        let writer =
-            Writer { name: &name, version: &version, subresource, reset: reset(&ty, subresource), now: call.now };
+        let (reset, now) = (reset(&ty, subresource), Some(call.now));
+        let writer = Writer { name: &name, version: &version, subresource, reset, typed: ty.builtin, now };
         let view = View::of(&ty);
         let unknown = fields::unknown(view, &config);
         if let Some(wrong) = unknown.first() {
-            return Err(unclassified(format!(
-                "failed to create typed patch object ({}/{}; {}, Kind={}): {wrong}",
-                call.place.namespace,
-                call.place.name,
-                ty.api_version(),
-                ty.kind
-            )));
+            return Err(untyped(&config, wrong));
         }
-        let mut object = fields::apply(view, &live, &config, force, &writer).map_err(|e| refused(&ty, call, e))?;
+        let mut object = fields::apply(view, &live, &config, force, &writer).map_err(|e| refused(&config, e))?;
         let managers = metadata::take_managers(&mut object);
         let applied = Some(managers.filter(|_| self.options.field_managers).unwrap_or_default());
         let call = &Call { applied, form: call.form, ..*call };
         Self::cleaned(&ty, &mut object)?;
-        if current.is_none() && !metadata::text(&object, "uid").is_empty() {
-            let why = format!(
-                "uid mismatch: the provided object specified uid {}, and no existing object was found",
-                metadata::text(&object, "uid")
-            );
-            return Err(super::status_reply::conflict(&ty, &call.place.name, &why));
+        if current.is_none() {
+            metadata::set(&mut object, "resourceVersion", None);
+            let uid = metadata::text(&object, "uid");
+            if !uid.is_empty() {
+                // Said twice: by the checks of creation and of change.
+                let cause = Cause::invalid("metadata.uid", &uid.into(), "field is immutable");
+                return Err(invalid(&ty, &call.place.name, &[cause.clone(), cause]));
+            }
         }
         check_name(call, &object)?;
         Self::place_namespace(call, &mut object)?;
@@ -116,19 +117,28 @@ impl ApiServer {
     }
 }
 
-fn force(call: &Call) -> Result<bool, Refused> {
-    match call.query.text("force") {
-        None | Some("false" | "0") => Ok(false),
-        Some("true" | "1") => Ok(true),
-        Some(other) => Err(bad_request(format!("strconv.ParseBool: parsing {other:?}: invalid syntax"))),
-    }
+/// Group, version and kind as Go prints them: `/v1, Kind=ConfigMap`.
+fn go_kind(version: &str, kind: &str) -> String {
+    let slash = if version.contains('/') { "" } else { "/" };
+    format!("{slash}{version}, Kind={kind}")
+}
+
+/// The configuration does not fit its type, or cannot be merged.
+fn untyped(config: &Value, why: &str) -> Refused {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let (namespace, name) = (text(&config["metadata"]["namespace"]), text(&config["metadata"]["name"]));
+    let kind = go_kind(&text(&config["apiVersion"]), &text(&config["kind"]));
+    unclassified(format!("failed to create typed patch object ({namespace}/{name}; {kind}): {why}"))
 }
 
 /// The configuration says what it is.
 fn check_config(ty: &ResourceType, config: &Value) -> Result<(), Refused> {
     let text = |key: &str| config[key].as_str().unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
-    if version.is_empty() || kind.is_empty() || version != ty.api_version() {
+    if ty.builtin && (version != ty.api_version() || kind != ty.kind) {
+        return Err(bad_request(format!("invalid object type: {}", go_kind(version, kind))));
+    }
+    if version != ty.api_version() {
         return Err(bad_request(format!(
             "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {}",
             ty.api_version()
@@ -137,7 +147,7 @@ fn check_config(ty: &ResourceType, config: &Value) -> Result<(), Refused> {
     Ok(())
 }
 
-fn refused(ty: &ResourceType, call: &Call, error: ApplyError) -> Refused {
+fn refused(config: &Value, error: ApplyError) -> Refused {
     match error {
         ApplyError::Conflict(message, causes) => {
             let causes: Vec<Value> = causes
@@ -146,13 +156,7 @@ fn refused(ty: &ResourceType, call: &Call, error: ApplyError) -> Refused {
                 .collect();
             Refusal::new(409, "Conflict", message).with_details(json!({"causes": causes}))
         }
-        ApplyError::Unmergeable(why) => unclassified(format!(
-            "failed to create typed patch object ({}/{}; {}, Kind={}): {why}",
-            call.place.namespace,
-            call.place.name,
-            ty.api_version(),
-            ty.kind
-        )),
+        ApplyError::Unmergeable(why) => untyped(config, &why),
     }
 }
 

@@ -230,6 +230,8 @@ impl Scan<'_> {
         match byte {
             None => "unexpected end of JSON input".into(),
             Some(b'\'') => format!("invalid character '\\'' {place}"),
+            // As Go quotes what cannot be printed.
+            Some(byte @ (0x80..=0xa0 | 0xad)) => format!("invalid character '\\u{byte:04x}' {place}"),
             Some(byte) => format!("invalid character '{}' {place}", byte as char),
         }
     }

@@ -207,8 +207,8 @@ fn event(group: &str) -> ResourceType {
     ty.storage_hash = super::registry::storage_hash("", "v1", "Event");
     let object = if group == CORE { "involvedObject" } else { "regarding" };
     for part in ["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"] {
-        let path = format!("{object}.{part}");
-        ty = ty.field(&path, &path, "");
+        // Selectors look at what is stored, whatever it is called in this group.
+        ty = ty.field(&format!("{object}.{part}"), &format!("involvedObject.{part}"), "");
     }
     if group == CORE {
         ty.field("reason", "reason", "")
@@ -217,7 +217,7 @@ fn event(group: &str) -> ResourceType {
             .field("type", "type", "")
     } else {
         ty.field("reason", "reason", "")
-            .field("reportingController", "reportingController", "")
+            .field("reportingController", "reportingComponent", "")
             .field("type", "type", "")
     }
 }
@@ -241,6 +241,7 @@ fn stored(group: &str, version: &str, kind: &str) -> ResourceType {
         scale: None,
         columns: Vec::new(),
         schema: None,
+        definition: None,
         verbs: ALL.iter().map(|v| (*v).to_owned()).collect(),
         subresources: Vec::new(),
         builtin: true,

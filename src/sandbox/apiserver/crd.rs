@@ -217,6 +217,7 @@ fn type_of(crd: &Value, version: &Value, stored: &str) -> ResourceType {
         scale,
         columns: columns(version),
         schema: Some(std::sync::Arc::new(Schema::parse(&version["schema"]["openAPIV3Schema"]))),
+        definition: Some(std::sync::Arc::new(version["schema"]["openAPIV3Schema"].clone())),
         verbs: ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
             .map(str::to_owned)
             .to_vec(),

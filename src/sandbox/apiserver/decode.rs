@@ -1,6 +1,7 @@
 //! What a real server's decoder makes of an object of a built-in kind: fields that the Go type does not have go, values of
 //! the wrong type are refused in Go's words. Must not know defaults, nor what makes an object invalid.
 
+use data_encoding::{BASE64, DecodeKind};
 use serde_json::Value;
 
 use super::body::go_type;
@@ -67,7 +68,18 @@ impl Walk {
                 self.go_path.push('.');
             }
             self.go_path.push_str(name);
-            if child.is_null() && empty_when_null(&field.shape) {
+            let empty = match child {
+                Value::Null => empty_when_null(&field.shape),
+                Value::Array(list) => {
+                    // An empty list of managers means that nobody is to be one any more.
+                    let list_kept =
+                        field.required || name == "managedFields" || !matches!(field.shape, Shape::List { .. });
+                    list.is_empty() && !list_kept
+                }
+                Value::Object(map) => map.is_empty() && !field.required && matches!(field.shape, Shape::Map { .. }),
+                _ => false,
+            };
+            if empty {
                 gone.push(name.clone());
             } else {
                 self.value(&field.shape, child, &of.name)?;
@@ -87,7 +99,10 @@ impl Walk {
         }
         let found = go_type(value);
         let wrong = |walk: &Self, wanted: &str| {
-            Err(format!("json: cannot unmarshal {found} into Go struct field {within}.{} of type {wanted}", walk.go_path))
+            Err(format!(
+                "json: cannot unmarshal {found} into Go struct field {within}.{} of type {wanted}",
+                walk.go_path
+            ))
         };
         match shape {
             Shape::Any => Ok(()),
@@ -117,7 +132,8 @@ impl Walk {
             Shape::Scalar(scalar) => match (scalar, &value) {
                 (Scalar::Quantity | Scalar::IntOrText | Scalar::Duration, _) => Ok(()),
                 (Scalar::Time | Scalar::MicroTime, Value::String(text)) => time(*scalar, text),
-                (Scalar::Text | Scalar::Bytes, Value::String(_))
+                (Scalar::Bytes, Value::String(text)) => base64(text),
+                (Scalar::Text, Value::String(_))
                 | (Scalar::Bool, Value::Bool(_))
                 | (Scalar::Float, Value::Number(_)) => Ok(()),
                 (Scalar::Int32 | Scalar::Int64, Value::Number(number)) => {
@@ -165,11 +181,39 @@ fn go_name(shape: &Shape) -> String {
     }
 }
 
+/// Bytes are base64.
+fn base64(text: &str) -> Result<(), String> {
+    let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    BASE64.decode(text.as_bytes()).map(drop).map_err(|e| {
+        let at = match e.kind {
+            DecodeKind::Length => text.len() / 4 * 4,
+            _ => e.position,
+        };
+        // A byte that is no base64 at all is named first.
+        let stray = text.bytes().position(|b| !(b.is_ascii_alphanumeric() || b"+/=".contains(&b)));
+        format!("illegal base64 data at input byte {}", stray.unwrap_or(at))
+    })
+}
+
+/// Layout of `MicroTime`.
+const MICRO: &str = "2006-01-02T15:04:05.000000Z07:00";
+
 /// Times are what Go's layout says.
 fn time(scalar: Scalar, text: &str) -> Result<(), String> {
-    if text.is_empty() || text.parse::<jiff::Timestamp>().is_ok() {
+    if text.is_empty() {
         return Ok(());
     }
-    let layout = if scalar == Scalar::MicroTime { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
+    if text.parse::<jiff::Timestamp>().is_ok() {
+        // Six digits after the second, no more and no less.
+        let after = text.get(19..).unwrap_or_default();
+        let digits = after.strip_prefix('.').map_or(0, |d| d.bytes().take_while(u8::is_ascii_digit).count());
+        return match scalar {
+            Scalar::MicroTime if digits != 6 => {
+                Err(format!("parsing time {text:?} as {MICRO:?}: cannot parse {after:?} as \".000000\""))
+            }
+            _ => Ok(()),
+        };
+    }
+    let layout = if scalar == Scalar::MicroTime { MICRO } else { "2006-01-02T15:04:05Z07:00" };
     Err(format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\""))
 }

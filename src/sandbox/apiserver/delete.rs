@@ -67,6 +67,10 @@ pub(super) fn options(call: &Call) -> Result<DeleteOptions, Refused> {
         out.orphan = value["orphanDependents"].as_bool();
         out.uid = words(&value["preconditions"]["uid"]);
         out.version = words(&value["preconditions"]["resourceVersion"]);
+        if let Some(wrong) = value["dryRun"].as_array().filter(|d| d.iter().any(|v| v != "All")) {
+            let cause = Cause::unsupported("dryRun", &json!(wrong), &["All".to_owned()]);
+            return Err(invalid_options("DeleteOptions", &[cause]));
+        }
         out.dry_run |= value["dryRun"].as_array().is_some_and(|d| d.iter().any(|v| v == "All"));
     }
     check(&out)?;

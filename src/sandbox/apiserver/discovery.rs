@@ -3,13 +3,16 @@
 //! Must not know objects. OpenAPI documents name paths, kinds and query parameters; schemas of kinds are not in them.
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
+use sha2::{Digest, Sha512};
 
+use super::kinds::kinds;
 use super::registry::{Registry, ResourceType, Subresource, api_version};
 use crate::api::wire::Reply;
 
 /// The release that the server behaves like.
 pub const GIT_VERSION: &str = "v1.36.3";
+/// The same for documents.
+const VERSION: &str = "1.36";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The answer to a GET of `target` (path and query), or `None` if it is no path of this file.
@@ -44,6 +47,11 @@ pub fn reply(registry: &Registry, target: &str, accept: &str) -> Option<Reply> {
         ["openapi", rest @ ..] => openapi(registry, rest, accept),
         _ => return None,
     })
+}
+
+/// Under which a client keeps a document.
+fn etag(body: &[u8]) -> (String, String) {
+    ("etag".to_owned(), format!("\"{}\"", data_encoding::HEXUPPER.encode(&Sha512::digest(body))))
 }
 
 fn text_reply(status: u16, text: &str) -> Reply {
@@ -240,7 +248,7 @@ fn aggregated(registry: &Registry, core: bool) -> Reply {
     }
     let body = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items});
     let mut reply = json_reply(&body);
-    reply.headers = vec![("content-type".to_owned(), AGGREGATED.to_owned())];
+    reply.headers = vec![("content-type".to_owned(), AGGREGATED.to_owned()), etag(&reply.body)];
     reply
 }
 
@@ -268,16 +276,26 @@ fn openapi(registry: &Registry, rest: &[&str], accept: &str) -> Reply {
         return not_acceptable();
     }
     match rest {
-        ["v3"] | ["v3", ""] => json_reply(&openapi_index(registry)),
-        ["v3", "api", "v1"] => json_reply(&openapi_document(registry, "", "v1")),
+        // The real one calls its index plain text.
+        ["v3"] | ["v3", ""] => {
+            let text = "text/plain; charset=utf-8".to_owned();
+            Reply { headers: vec![("content-type".to_owned(), text)], ..json_reply(&openapi_index(registry)) }
+        }
+        ["v3", "api", "v1"] => document_reply(&openapi_document(registry, "", "v1")),
         ["v3", "apis", group, version] if registry.of_version(group, version).next().is_some() => {
-            json_reply(&openapi_document(registry, group, version))
+            document_reply(&openapi_document(registry, group, version))
         }
         ["v3", ..] => Reply { status: 404, headers: Vec::new(), body: [].into() },
         ["v2"] => json_reply(&json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": GIT_VERSION},
             "paths": {}, "definitions": {}})),
         _ => not_found(),
     }
+}
+
+fn document_reply(document: &Value) -> Reply {
+    let mut reply = json_reply(document);
+    reply.headers.push(etag(&reply.body));
+    reply
 }
 
 fn openapi_index(registry: &Registry) -> Value {
@@ -287,7 +305,7 @@ fn openapi_index(registry: &Registry) -> Value {
             let path =
                 if group.name.is_empty() { format!("api/{version}") } else { format!("apis/{}/{version}", group.name) };
             // Clients keep a document for good under its hash.
-            let hash = Sha256::digest(openapi_document(registry, &group.name, version).to_string());
+            let hash = Sha512::digest(openapi_document(registry, &group.name, version).to_string());
             let hash = data_encoding::HEXUPPER.encode(&hash);
             let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")});
             paths.insert(path, url);
@@ -320,9 +338,16 @@ fn openapi_document(registry: &Registry, group: &str, version: &str) -> Value {
             let object = json!({"put": operation("put"), "patch": operation("patch")});
             paths.insert(format!("{collection}/{{name}}"), object);
         }
-        schemas.insert(schema_name(ty), json!({"type": "object", "x-kubernetes-group-version-kind": [kind]}));
+        match &ty.definition {
+            Some(schema) => {
+                let mut schema = Value::clone(schema);
+                schema["x-kubernetes-group-version-kind"] = json!([kind]);
+                schemas.insert(schema_name(ty), schema);
+            }
+            None => kinds().reach(&ty.group, &ty.version, &ty.kind, &mut schemas),
+        }
     }
-    json!({"openapi": "3.0.0", "info": {"title": "RayFleet sandbox", "version": GIT_VERSION}, "paths": paths,
+    json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": VERSION}, "paths": paths,
         "components": {"schemas": schemas}})
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Schemas by name, without prose.
 const TEXT: &str = include_str!("kinds.json");
@@ -61,10 +61,8 @@ pub(super) enum Merging {
 #[derive(Clone, Debug)]
 pub(super) struct Field {
     pub shape: Shape,
-    /// For strategic merge patches: the field that tells elements apart.
-    pub patch_key: Option<String>,
-    /// For strategic merge patches: `merge`, `retainKeys`, …
-    pub patch_strategy: String,
+    /// Whether it is written also where it is empty.
+    pub required: bool,
 }
 
 /// An object with known fields.
@@ -108,10 +106,10 @@ impl Kinds {
                 let text = |key: &str| gvk[key].as_str().unwrap_or_default().to_owned();
                 kinds.insert((text("group"), text("version"), text("kind")), number);
             }
+            let required: Vec<&Value> = schema["required"].as_array().into_iter().flatten().collect();
             let fields = schema["properties"].as_object().into_iter().flatten().map(|(key, schema)| {
-                let patch_key = schema["x-kubernetes-patch-merge-key"].as_str().map(str::to_owned);
-                let patch_strategy = schema["x-kubernetes-patch-strategy"].as_str().unwrap_or_default().to_owned();
-                (key.clone(), Field { shape: shape(schema, &by_name, &schemas), patch_key, patch_strategy })
+                let required = required.iter().any(|r| **r == *key);
+                (key.clone(), Field { shape: shape(schema, &by_name, &schemas), required })
             });
             structs.push(Struct {
                 name: name.rsplit('.').next().unwrap_or_default().to_owned(),
@@ -136,9 +134,50 @@ impl Kinds {
         self.by_name["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]
     }
 
-    /// The schemas by name, as they stand in OpenAPI.
-    pub(super) fn schemas(&self) -> &Map<String, Value> {
-        &self.schemas
+    /// Adds to `found` the schema of a kind and all that it refers to, as they stand in OpenAPI.
+    pub(super) fn reach(&self, group: &str, version: &str, kind: &str, found: &mut Map<String, Value>) {
+        let number = self.kind(group, version, kind);
+        let name = self.by_name.iter().find(|(_, n)| Some(**n) == number).map(|(name, _)| name);
+        if let Some(name) = name {
+            self.reach_name(name, found);
+        }
+    }
+
+    fn reach_name(&self, name: &str, found: &mut Map<String, Value>) {
+        let Some(schema) = self.schemas.get(name).filter(|_| !found.contains_key(name)) else { return };
+        found.insert(name.to_owned(), published(schema));
+        let mut left = vec![schema];
+        while let Some(value) = left.pop() {
+            match value {
+                Value::Object(map) => {
+                    if let Some(reference) = map.get("$ref").and_then(Value::as_str) {
+                        self.reach_name(reference.trim_start_matches(REFERENCE), found);
+                    }
+                    left.extend(map.values());
+                }
+                Value::Array(list) => left.extend(list),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A schema as documents have it: a reference stands in `allOf`.
+fn published(schema: &Value) -> Value {
+    match schema {
+        Value::Object(map) => {
+            let mut out = Map::new();
+            for (key, value) in map {
+                if key == "$ref" {
+                    out.insert("allOf".into(), json!([{"$ref": value}]));
+                } else {
+                    out.insert(key.clone(), published(value));
+                }
+            }
+            Value::Object(out)
+        }
+        Value::Array(list) => list.iter().map(published).collect(),
+        other => other.clone(),
     }
 }
 
@@ -159,9 +198,10 @@ fn shape(schema: &Value, by_name: &HashMap<String, usize>, schemas: &Map<String,
         };
     }
     match (schema["type"].as_str(), schema["format"].as_str()) {
-        (Some("array"), _) => {
-            Shape::List { items: Box::new(shape(&schema["items"], by_name, schemas)), merging: merging(schema, schemas) }
-        }
+        (Some("array"), _) => Shape::List {
+            items: Box::new(shape(&schema["items"], by_name, schemas)),
+            merging: merging(schema, schemas),
+        },
         (Some("object"), _) if schema["additionalProperties"].is_object() => Shape::Map {
             values: Box::new(shape(&schema["additionalProperties"], by_name, schemas)),
             atomic: schema["x-kubernetes-map-type"] == "atomic",
@@ -184,7 +224,7 @@ fn merging(schema: &Value, schemas: &Map<String, Value>) -> Merging {
             let of = schema["items"]["$ref"].as_str().unwrap_or_default().trim_start_matches(REFERENCE);
             let default = |key: &str| schemas.get(of).and_then(|s| s["properties"][key].get("default")).cloned();
             let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            Merging::Keys(keys.map(|k| (k.to_owned(), default(k).filter(|d| *d != ""))).collect())
+            Merging::Keys(keys.map(|k| (k.to_owned(), default(k))).collect())
         }
         // Before there were list types, strategic merge said the same.
         _ if schema["x-kubernetes-patch-strategy"].as_str().is_some_and(|s| s.contains("merge")) => {
@@ -216,12 +256,11 @@ mod tests {
         let pod = kinds().of(kinds().kind("", "v1", "Pod").unwrap());
         let Shape::Struct(spec) = pod.fields["spec"].shape else { panic!("{:?}", pod.fields["spec"]) };
         let containers = &kinds().of(spec).fields["containers"];
-        assert_eq!(containers.patch_key.as_deref(), Some("name"));
         let Shape::List { merging, items } = &containers.shape else { panic!("{containers:?}") };
-        assert_eq!(*merging, Merging::Keys(vec![("name".into(), None)]));
+        assert_eq!(*merging, Merging::Keys(vec![("name".into(), Some("".into()))]));
         let Shape::Struct(container) = **items else { panic!("{items:?}") };
         let Shape::List { merging, .. } = &kinds().of(container).fields["ports"].shape else { panic!() };
-        let keys = vec![("containerPort".into(), None), ("protocol".into(), Some("TCP".into()))];
+        let keys = vec![("containerPort".into(), Some(0.into())), ("protocol".into(), Some("TCP".into()))];
         assert_eq!(*merging, Merging::Keys(keys));
     }
 }

@@ -1,9 +1,9 @@
 //! A Kubernetes API server as a pure, synchronous store with watch: requests and time in, replies and watch lines out.
 //! Must not know sockets, clocks, or who asks. The simulator calls it directly; `http` wraps it for TCP.
 
+mod applied;
 #[cfg(test)]
 mod behaviour;
-mod applied;
 mod body;
 mod builtin;
 pub mod cause;
@@ -23,6 +23,7 @@ mod metadata;
 mod patch;
 mod pods;
 mod print;
+mod print_more;
 mod print_pod;
 mod proxy;
 mod prune;
@@ -30,6 +31,7 @@ mod prune;
 mod recorded;
 pub mod registry;
 mod route;
+pub mod rules;
 mod scale;
 pub mod schema;
 mod seeded;

@@ -11,7 +11,7 @@ use super::status_reply::{
 };
 use super::strategic;
 use super::update::check_name;
-use super::write::{FieldChecks, write_options};
+use super::write::{FieldChecks, Wrong, write_options};
 
 const APPLY: &str = "application/apply-patch+yaml";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -43,12 +43,30 @@ impl ApiServer {
         };
         let mut object = super::watch::in_version(&current.value, &ty).into_owned();
         let duplicates = apply(kind, &call.request.body, &mut object)?;
-        let patched = if checks == FieldChecks::Strict { Some(object.clone()) } else { None };
+        let patched = object.clone();
         let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
         if version != ty.api_version() {
             self.warn_of_foreign_version(&ty, &version, &object);
         }
-        let unknown = Self::cleaned(&ty, &mut object)?;
+        let shown = || match kind {
+            STRATEGIC => strategic::go_text(&body::json(&call.request.body).map(|b| b.value).unwrap_or_default()),
+            _ => patched.to_string(),
+        };
+        let refused = |why: &str| invalid_object("", "", "", &[Cause::invalid("patch", &shown().into(), why)]);
+        if ty.builtin && (object["kind"] != ty.kind.as_str() || version != ty.api_version()) {
+            return Err(refused(&self.unconvertible(&ty, &version, object["kind"].as_str().unwrap_or_default())));
+        }
+        let unknown = Self::decoded(&ty, &mut object).map_err(|wrong| match wrong {
+            Wrong::Type(why)
+                if kind == STRATEGIC
+                    && why.contains("unmarshal array into Go struct field")
+                    && why.contains("map[") =>
+            {
+                refused("cannot restore map from slice")
+            }
+            Wrong::Type(why) => refused(&why),
+            Wrong::Metadata(refusal) => refusal,
+        })?;
         let wrong = duplicates
             .iter()
             .map(|d| format!("duplicate field \"{d}\""))
@@ -57,13 +75,7 @@ impl ApiServer {
             FieldChecks::Strict => {
                 let wrong: Vec<String> = wrong.collect();
                 if !wrong.is_empty() {
-                    let shown = if kind == STRATEGIC {
-                        strategic::go_text(&body::json(&call.request.body).map(|b| b.value).unwrap_or_default())
-                    } else {
-                        patched.unwrap_or_default().to_string()
-                    };
-                    let detail = format!("strict decoding error: {}", wrong.join(", "));
-                    return Err(invalid_object("", "", "", &[Cause::invalid("patch", &shown.into(), detail)]));
+                    return Err(refused(&format!("strict decoding error: {}", wrong.join(", "))));
                 }
             }
             FieldChecks::Warn => {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::body;
+use super::cause::Cause;
 use super::delete::DeleteOptions;
 use super::registry::ResourceType;
 use super::route::Place;
 use super::server::{ApiServer, Call, Outcome};
-use super::status_reply::{Refusal, Refused, bad_request, not_found, unclassified};
+use super::status_reply::{Refusal, Refused, bad_request, invalid_object, not_found, unclassified};
 use super::{Answer, LogCall};
 use crate::api::Time;
 use crate::api::wire::Reply;
@@ -139,6 +140,10 @@ impl ApiServer {
                 )));
             }
         };
+        if let Some(lines) = call.query.number("tailLines")?.filter(|n| *n < 0) {
+            let cause = Cause::invalid("tailLines", &lines.into(), "must be greater than or equal to 0");
+            return Err(invalid_object("", "PodLogOptions", name, &[cause]));
+        }
         let node = spec["nodeName"].as_str().unwrap_or_default();
         if node.is_empty() {
             // A pod without a node has no log yet: an empty answer.

@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::print_pod;
 use super::registry::ResourceType;
 use super::table::Heading;
+use super::{print_more, print_pod};
 use crate::api::Time;
 
 /// Headings of a kind. Kinds without a printer of their own show name and time of creation.
@@ -52,7 +52,18 @@ fn words(ty: &ResourceType) -> Words {
         ("scheduling.k8s.io", "PriorityClass") => {
             (&["Name", "Value", "Global-Default", "Age", "PreemptionPolicy"], &[])
         }
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => (&["Name", "Role", "Age"], &[]),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            (&["Name", "Role", "Age"], &["Users", "Groups", "ServiceAccounts"])
+        }
+        ("networking.k8s.io", "NetworkPolicy") => (&["Name", "Pod-Selector", "Age"], &[]),
+        ("networking.k8s.io", "Ingress") => (&["Name", "Class", "Hosts", "Address", "Ports", "Age"], &[]),
+        ("policy", "PodDisruptionBudget") => {
+            (&["Name", "Min Available", "Max Unavailable", "Allowed Disruptions", "Age"], &[])
+        }
+        ("", "PersistentVolumeClaim") => (
+            &["Name", "Status", "Volume", "Capacity", "Access Modes", "StorageClass", "VolumeAttributesClass", "Age"],
+            &["VolumeMode"],
+        ),
         _ => (&["Name", "Created At"], &[]),
     }
 }
@@ -100,10 +111,11 @@ pub(super) fn cells(ty: &ResourceType, item: &Value, now: Time) -> Vec<Value> {
             age.into(),
             item["preemptionPolicy"].clone(),
         ],
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-            let role = &item["roleRef"];
-            vec![name.clone(), format!("{}/{}", text(&role["kind"]), text(&role["name"])).into(), age.into()]
-        }
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => print_more::binding(item, &age),
+        ("networking.k8s.io", "NetworkPolicy") => print_more::policy(item, &age),
+        ("networking.k8s.io", "Ingress") => print_more::ingress(item, &age),
+        ("policy", "PodDisruptionBudget") => print_more::budget(item, &age),
+        ("", "PersistentVolumeClaim") => print_more::claim(item, &age),
         _ => vec![name.clone(), item["metadata"]["creationTimestamp"].clone()],
     }
 }
@@ -199,7 +211,10 @@ fn event(item: &Value, now: Time) -> Vec<Value> {
     if from.is_empty() {
         from = text(either("reportingComponent", "reportingController"));
     }
-    let host = text(&source["host"]);
+    let mut host = text(&source["host"]);
+    if host.is_empty() {
+        host = text(&item["reportingInstance"]);
+    }
     if !host.is_empty() {
         from = format!("{from}, {host}");
     }

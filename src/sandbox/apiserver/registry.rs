@@ -98,6 +98,8 @@ pub struct ResourceType {
     pub columns: Vec<Column>,
     /// Schema of a custom resource; `None` for built-in kinds.
     pub schema: Option<Arc<Schema>>,
+    /// The schema as the CRD has it, for OpenAPI; `None` for built-in kinds.
+    pub definition: Option<Arc<serde_json::Value>>,
     /// In the order in which discovery lists them.
     pub verbs: Vec<String>,
     /// In the order in which discovery lists them.

@@ -239,7 +239,7 @@ pub(super) fn form(request: &Request, query: &Query, builtin: bool, watch: bool)
             None | Some("") => View::Object,
             Some("PartialObjectMetadata") => View::Metadata,
             Some("PartialObjectMetadataList") => View::MetadataList,
-            Some("Table") => View::Table,
+            Some("Table") if matches!(parameter("v"), None | Some("v1" | "v1beta1")) => View::Table,
             Some(_) => continue,
         };
         form.yaml = yaml;

@@ -9,7 +9,9 @@ use super::metadata;
 use super::patch;
 use super::registry::{ResourceType, Scale};
 use super::server::{ApiServer, Call, Outcome};
-use super::status_reply::{Refused, internal, invalid, method_not_allowed, not_built, not_found, stale};
+use super::status_reply::{
+    Refused, internal, invalid, invalid_object, method_not_allowed, not_built, not_found, stale,
+};
 use super::write::version_in;
 use crate::api::wire::Method;
 
@@ -44,7 +46,12 @@ impl ApiServer {
             let field = if ty.builtin { "spec.replicas" } else { &paths.spec_replicas };
             let why =
                 if ty.builtin { "must be greater than or equal to 0" } else { "should be a non-negative integer" };
-            return Err(invalid(&ty, name, &[Cause::invalid(field, &replicas.into(), why)]));
+            let cause = Cause::invalid(field, &replicas.into(), why);
+            return Err(if ty.builtin {
+                invalid_object("autoscaling", "Scale", name, &[cause])
+            } else {
+                invalid(&ty, name, &[cause])
+            });
         }
         let mut object = Value::clone(&current.value);
         put(&mut object, &paths.spec_replicas, replicas.into());

@@ -1,13 +1,14 @@
 //! Structural schemas of custom resources: parsed once from a CRD's `openAPIV3Schema`.
 //! Must not know names of types, requests or stored objects.
 //!
-//! Not evaluated: CEL rules (`x-kubernetes-validations`). That there are some is known, because a real server says so
-//! when it could not check them. `allOf`, `anyOf`, `oneOf` and `not` are kept for reading back and not evaluated either.
+//! `allOf`, `anyOf`, `oneOf` and `not` are kept for reading back and not evaluated.
 
 use std::collections::BTreeMap;
 
 use regex_lite::Regex;
 use serde_json::Value;
+
+use super::rules::Rule;
 
 /// What a value must look like, and what happens to what does not.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +49,8 @@ pub struct Schema {
     pub limits: Limits,
     /// Whether this schema or one below has rules in CEL.
     pub has_rules: bool,
+    /// Its own rules.
+    pub rules: Vec<Rule>,
 }
 
 /// A regular expression and its text.
@@ -106,6 +109,7 @@ impl PartialEq for Schema {
             && self.pattern.as_ref().map(|p| &p.text) == other.pattern.as_ref().map(|p| &p.text)
             && self.limits == other.limits
             && self.has_rules == other.has_rules
+            && self.rules == other.rules
     }
 }
 
@@ -125,7 +129,8 @@ impl Schema {
             _ => None,
         };
         let items = value["items"].is_object().then(|| Box::new(Self::parse(&value["items"])));
-        let has_rules = value["x-kubernetes-validations"].as_array().is_some_and(|rules| !rules.is_empty())
+        let rules = Rule::parse_all(value);
+        let has_rules = !rules.is_empty()
             || properties.values().any(|s| s.has_rules)
             || additional.as_ref().is_some_and(|s| s.has_rules)
             || items.as_ref().is_some_and(|s| s.has_rules);
@@ -148,6 +153,7 @@ impl Schema {
             pattern: value["pattern"].as_str().map(|p| Pattern { text: p.to_owned(), regex: Regex::new(p).ok() }),
             limits: Limits::parse(value),
             has_rules,
+            rules,
         }
     }
 }

@@ -37,7 +37,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { name: "sandbox".into(), uid_seed: 1, first_version: 1000, bookmark_period_ms: 60_000, window: 20_000, field_managers: true }
+        Self {
+            name: "sandbox".into(),
+            uid_seed: 1,
+            first_version: 1000,
+            bookmark_period_ms: 60_000,
+            window: 20_000,
+            field_managers: true,
+        }
     }
 }
 
@@ -282,9 +289,7 @@ impl ApiServer {
                 if !call.form.yaml || refusal.plain.is_some() {
                     return Answer::Reply(refusal.reply());
                 }
-                let headers = refusal.headers.clone();
-                let reply = refusal.reply();
-                return Answer::Reply(Reply { headers, ..in_yaml(reply) });
+                return Answer::Reply(in_yaml(refusal.reply()));
             }
         };
         Answer::Reply(self.as_asked(call, status, body))

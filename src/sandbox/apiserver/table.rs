@@ -83,7 +83,7 @@ fn columns(ty: &ResourceType) -> Vec<Value> {
         .map(|h| match h.name {
             "Name" => column(h.name, "string", "name", "", h.priority),
             "Created At" => column(h.name, "date", "", "", h.priority),
-            "Value" | "Desired" | "Current" => column(h.name, "integer", "", "", h.priority),
+            "Value" | "Desired" | "Current" | "Allowed Disruptions" => column(h.name, "integer", "", "", h.priority),
             _ => column(h.name, "string", "", "", h.priority),
         })
         .collect()

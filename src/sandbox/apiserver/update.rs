@@ -63,7 +63,7 @@ impl ApiServer {
         if ty.builtin && ty.plural == "pods" {
             super::pods::fill_status(&mut object);
         }
-        if call.place.subresource != "finalize" {
+        if call.place.subresource != "finalize" || ty.plural == "namespaces" {
             defaults::apply(&ty, &mut object, Some(&old));
         }
         if is_definition(&ty) && !status_only {
@@ -140,7 +140,9 @@ fn carry_over(ty: &ResourceType, object: &mut Value, old: &Value, subresource: &
         }
         "finalize" => {
             let finalizers = object["spec"].get("finalizers").cloned();
+            let metadata = object["metadata"].clone();
             object.clone_from(old);
+            object["metadata"] = metadata;
             match (finalizers.filter(|f| f.as_array().is_some_and(|f| !f.is_empty())), object["spec"].as_object_mut()) {
                 (Some(list), Some(spec)) => spec.insert("finalizers".into(), list),
                 (None, Some(spec)) => spec.remove("finalizers"),

@@ -1,5 +1,5 @@
 //! What a schema finds wrong with an object, in the words of a real server.
-//! Must not know how the object came about, and evaluates no CEL rules: it says so as a real server does when it could not.
+//! Must not know how the object came about, nor how rules in CEL are evaluated (`rules`).
 
 use serde_json::{Value, json};
 
@@ -30,6 +30,8 @@ impl Schema {
         self.unique_elements(field, value, &mut out);
         if self.has_rules && out.iter().any(Cause::blocks_rules) {
             out.push(Cause::invalid("<nil>", &Value::Null, RULES_NOT_CHECKED));
+        } else {
+            self.broken_rules(field, value, old, &mut out);
         }
         out
     }

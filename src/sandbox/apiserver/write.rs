@@ -18,6 +18,23 @@ use super::status_reply::{Refused, bad_request, forbidden, invalid_object, inval
 use super::store::Entry;
 use super::validate::scale_fields;
 
+/// Unknown fields in the order in which they stand in the body.
+fn in_order_of(body: &[u8], unknown: &mut [String]) {
+    let text = String::from_utf8_lossy(body);
+    unknown.sort_by_key(|path| {
+        let last = path.rsplit('.').next().unwrap_or_default();
+        text.find(&format!("\"{last}\"")).unwrap_or(usize::MAX)
+    });
+}
+
+/// Why a body cannot become an object.
+pub(super) enum Wrong {
+    /// A value of another type than the field's.
+    Type(String),
+    /// What stands in `metadata`, with the whole answer.
+    Metadata(Refused),
+}
+
 /// The decoder cannot make the type of this body.
 fn unusable(ty: &ResourceType, why: &str) -> Refused {
     let (kind, version) = (&ty.kind, &ty.version);
@@ -62,6 +79,13 @@ pub(super) fn write_options(call: &Call, kind: &str) -> Result<FieldChecks, Refu
             causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
         }
     }
+    if manager.len() > 128 {
+        causes.push(Cause {
+            reason: "FieldValueTooLong",
+            message: "Too long: may not be more than 128 bytes".to_owned(),
+            field: "fieldManager".to_owned(),
+        });
+    }
     if let Some((at, c)) = manager.chars().enumerate().find(|(_, c)| c.is_control()) {
         let shown = manager.replace(c, &format!("\\x{:02x}", c as u32));
         let message = format!("Invalid value: \"{shown}\": invalid character U+{:04X} (at position {at})", c as u32);
@@ -77,7 +101,10 @@ impl ApiServer {
         let Body { mut value, duplicates } = body;
         self.check_type(call, &mut value)?;
         let mut wrong: Vec<String> = duplicates.iter().map(|d| format!("duplicate field \"{d}\"")).collect();
-        let unknown = Self::cleaned(ty, &mut value)?;
+        let mut unknown = Self::cleaned(ty, &mut value)?;
+        if ty.builtin && unknown.len() > 1 {
+            in_order_of(&call.request.body, &mut unknown);
+        }
         self.warn_of_owners(&mut value);
         wrong.extend(unknown.iter().map(|f| format!("unknown field \"{f}\"")));
         if !wrong.is_empty() {
@@ -145,8 +172,12 @@ impl ApiServer {
             self.warnings
                 .push("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned());
         }
-        if is_definition(ty) && crd::types(object).iter().any(|t| t.schema.as_ref().is_some_and(|s| s.has_rules)) {
-            self.warnings.push("x-kubernetes-validations: evaluating CEL is not supported by the sandbox".to_owned());
+        if is_definition(ty) {
+            let mut unbuilt = Vec::new();
+            crd::types(object).iter().filter_map(|t| t.schema.as_ref()).for_each(|s| s.unbuilt_rules(&mut unbuilt));
+            let said =
+                |rule: String| format!("x-kubernetes-validations: the rule {rule} is not supported by the sandbox");
+            self.warnings.extend(unbuilt.into_iter().map(said));
         }
         if !ty.builtin {
             for name in object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -162,15 +193,23 @@ impl ApiServer {
 
     /// Unknown fields away, defaults in. Returns the paths of unknown fields.
     pub(super) fn cleaned(ty: &ResourceType, value: &mut Value) -> Result<Vec<String>, Refused> {
-        let mut unknown = Vec::new();
-        if let Some(schema) = &ty.schema {
-            unknown = schema.prune(value);
+        Self::decoded(ty, value).map_err(|wrong| match wrong {
+            Wrong::Type(why) => unusable(ty, &why),
+            Wrong::Metadata(refusal) => refusal,
+        })
+    }
+
+    /// The same, for those who say in their own words what cannot be decoded.
+    pub(super) fn decoded(ty: &ResourceType, value: &mut Value) -> Result<Vec<String>, Wrong> {
+        let mut unknown = match &ty.schema {
+            Some(schema) => schema.prune(value),
+            None => super::decode::known(ty, value).map_err(Wrong::Type)?,
+        };
+        if ty.schema.is_some() {
             unknown.sort();
-        } else {
-            unknown = super::decode::known(ty, value).map_err(|why| unusable(ty, &why))?;
         }
-        unknown.extend(metadata::normalize(value, ty)?);
-        defaults::canonical_quantities(ty, value).map_err(|why| unusable(ty, &why))?;
+        unknown.extend(metadata::normalize(value, ty).map_err(Wrong::Metadata)?);
+        defaults::canonical_quantities(ty, value).map_err(Wrong::Type)?;
         if let Some(schema) = &ty.schema {
             schema.default(value);
         }
@@ -192,13 +231,7 @@ impl ApiServer {
                     )));
                 }
                 let short = version.rsplit('/').next().unwrap_or_default();
-                let why = if self.registry.find_kind(&version, &kind).is_none() {
-                    format!(
-                        "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
-                    )
-                } else {
-                    format!("converting ({short}.{kind}) to ({}.{}): unknown conversion", ty.version, ty.kind)
-                };
+                let why = self.unconvertible(ty, &version, &kind);
                 return Err(bad_request(format!(
                     "{kind} in version \"{short}\" cannot be handled as a {}: {why}",
                     ty.kind
@@ -218,6 +251,18 @@ impl ApiServer {
             )));
         }
         Ok(())
+    }
+
+    /// Why an object of another kind does not become one of this built-in type.
+    pub(super) fn unconvertible(&self, ty: &ResourceType, version: &str, kind: &str) -> String {
+        if self.registry.find_kind(version, kind).is_none() {
+            return format!(
+                "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
+            );
+        }
+        let short = version.rsplit('/').next().unwrap_or_default();
+        let package = ty.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
+        format!("converting ({short}.{kind}) to ({package}.{}): unknown conversion", ty.kind)
     }
 
     /// A version of the group that the CRD does not have knows no fields at all.

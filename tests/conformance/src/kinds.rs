@@ -41,9 +41,12 @@ pub fn kinds(documents: &[Value]) -> Value {
         .map(|(name, schema)| ((*name).to_owned(), schema.clone()))
         .collect();
     // Every group names these two as its own: one line instead of hundreds.
-    for name in ["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent"] {
+    for name in
+        ["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent"]
+    {
         if let Some(schema) = kept.get_mut(name) {
-            schema["x-kubernetes-group-version-kind"] = json!([{"group": "", "version": "v1", "kind": "DeleteOptions"}]);
+            schema["x-kubernetes-group-version-kind"] =
+                json!([{"group": "", "version": "v1", "kind": "DeleteOptions"}]);
         }
     }
     Value::Object(kept)

@@ -39,7 +39,13 @@ impl Site {
         now: Time,
     ) -> Self {
         // A short memory: watchers that were away for long meet 410, and the fleet stays small.
-        let options = Options { name: cluster.to_string(), uid_seed: seed, window: 500, field_managers: false, ..Options::default() };
+        let options = Options {
+            name: cluster.to_string(),
+            uid_seed: seed,
+            window: 500,
+            field_managers: false,
+            ..Options::default()
+        };
         let server = ApiServer::new(options);
         let mut site = Self { cluster, server, around: Surroundings::new(cores, now), recorded: BTreeMap::new() };
         for object in crds.iter().chain(objects) {

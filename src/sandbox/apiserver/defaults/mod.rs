@@ -40,6 +40,7 @@ pub fn apply(ty: &ResourceType, object: &mut Value, old: Option<&Value>) {
                 json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0});
         }
         ("coordination.k8s.io", "Lease") => default(object, "spec", json!({})),
+        ("networking.k8s.io", "NetworkPolicy") => network_policy(object),
         ("networking.k8s.io", "Ingress") if old.is_none() => object["status"] = json!({"loadBalancer": {}}),
         ("", "ResourceQuota") if old.is_none() => object["status"] = json!({}),
         _ => {}
@@ -60,6 +61,11 @@ pub fn validate(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<C
         ("batch", "CronJob") => workload::check_cron_job(object),
         ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => workload::check(&ty.kind, object, old),
         ("coordination.k8s.io", "Lease") => lease_check(object),
+        ("discovery.k8s.io", "EndpointSlice") => {
+            let mut out = Vec::new();
+            immutable("addressType", object, old, &mut out);
+            out
+        }
         ("scheduling.k8s.io", "PriorityClass") => match old {
             Some(old) if old["value"] != object["value"] => {
                 vec![Cause::forbidden("value", "may not be changed in an update.")]
@@ -214,7 +220,7 @@ fn newer_event_check(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     if !matches!(text(&object["type"]), "Normal" | "Warning") {
         let kind = text(&object["type"]);
-        out.push(Cause::invalid("type", &json!(kind), format!("has invalid value: {kind}")));
+        out.push(Cause::invalid("type", &json!(""), format!("has invalid value: {kind}")));
     }
     out
 }
@@ -236,6 +242,20 @@ fn slice(object: &mut Value) {
             object[key] = Value::Null;
         }
     }
+}
+
+fn network_policy(object: &mut Value) {
+    let spec = part(object, "spec");
+    for direction in ["ingress", "egress"] {
+        for rule in each(spec, direction) {
+            each(rule, "ports").for_each(|port| default(port, "protocol", json!("TCP")));
+        }
+    }
+    let mut kinds = vec!["Ingress"];
+    if list(&spec["egress"]).next().is_some() {
+        kinds.push("Egress");
+    }
+    default(spec, "policyTypes", json!(kinds));
 }
 
 fn claim(object: &mut Value, old: Option<&Value>) {

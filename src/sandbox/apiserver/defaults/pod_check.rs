@@ -139,10 +139,15 @@ fn changes(spec: &Value, old: &Value) -> Vec<Cause> {
         }
     }
     let kept = list(&old["tolerations"]).all(|t| list(&spec["tolerations"]).any(|n| n == t));
-    let gates_gone = list(&spec["schedulingGates"]).all(|g| list(&old["schedulingGates"]).any(|o| o == g));
+    for (i, gate) in list(&spec["schedulingGates"]).enumerate() {
+        if !list(&old["schedulingGates"]).any(|o| o == gate) {
+            let detail = format!("only deletion is allowed, but found new scheduling gate '{}'", text(&gate["name"]));
+            out.push(Cause::forbidden(format!("spec.schedulingGates[{i}].name"), detail));
+        }
+    }
     let gated = list(&old["schedulingGates"]).next().is_some();
     let unbounded = old["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0);
-    if !kept || !gates_gone || rest(spec, gated, unbounded) != rest(old, gated, unbounded) {
+    if !kept || rest(spec, gated, unbounded) != rest(old, gated, unbounded) {
         out.push(Cause::forbidden("spec", POD_CHANGES));
     }
     out

@@ -101,6 +101,20 @@ pub(super) fn check(service: &Value, old: Option<&Value>) -> Vec<Cause> {
             out.push(Cause::duplicate(format!("spec.ports[{i}].name"), &port["name"]));
         }
     }
+    // The same port by the same protocol: as Go shows the two fields that count.
+    for (i, port) in ports.iter().enumerate() {
+        if ports[..i].iter().any(|p| (&p["port"], &p["protocol"]) == (&port["port"], &port["protocol"])) {
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                port["protocol"], port["port"]
+            );
+            out.push(Cause {
+                reason: "FieldValueDuplicate",
+                message: format!("Duplicate value: {shown}"),
+                field: format!("spec.ports[{i}]"),
+            });
+        }
+    }
     check_address(spec, old, &mut out);
     out
 }

@@ -101,6 +101,14 @@ pub(super) fn fill(kind: &str, object: &mut Value, old: Option<&Value>) {
         }
         _ => {}
     }
+    if kind == "Deployment"
+        && let Some(status) = object.get_mut("status")
+    {
+        for condition in super::each(status, "conditions") {
+            default(condition, "lastUpdateTime", Value::Null);
+            default(condition, "lastTransitionTime", Value::Null);
+        }
+    }
     if old.is_none() {
         object["status"] = match kind {
             "ReplicaSet" => json!({"replicas": 0}),
@@ -189,11 +197,38 @@ pub(super) fn check_cron_job(job: &Value) -> Vec<Cause> {
     Vec::new()
 }
 
+/// What of a StatefulSet never changes.
+fn frozen(spec: &Value) -> Value {
+    const FREE: &[&str] = &[
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ];
+    spec.as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(k, _)| !FREE.contains(&k.as_str()))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
 pub(super) fn check(kind: &str, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let spec = &object["spec"];
     let mut out = Vec::new();
     if !spec["selector"].is_object() {
         out.push(Cause::required("spec.selector", ""));
+        let detail = "`selector` does not match template `labels`";
+        out.push(Cause::invalid("spec.template.metadata.labels", &spec["template"]["metadata"]["labels"], detail));
+    }
+    for key in ["replicas", "minReadySeconds", "revisionHistoryLimit"] {
+        if spec[key].as_i64().is_some_and(|n| n < 0) {
+            out.push(Cause::invalid(format!("spec.{key}"), &spec[key], "must be greater than or equal to 0"));
+        }
     }
     let labels = &spec["template"]["metadata"]["labels"];
     let wanted = spec["selector"]["matchLabels"].as_object();
@@ -203,7 +238,7 @@ pub(super) fn check(kind: &str, object: &Value, old: Option<&Value>) -> Vec<Caus
     }
     out.extend(pod_check::check_spec(&spec["template"]["spec"], "spec.template.spec"));
     match old {
-        Some(old) if kind == "StatefulSet" && old["spec"]["selector"] != spec["selector"] => {
+        Some(old) if kind == "StatefulSet" && frozen(&old["spec"]) != frozen(spec) => {
             let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
                           'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
                           'minReadySeconds' are forbidden";

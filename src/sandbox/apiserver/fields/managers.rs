@@ -41,8 +41,10 @@ pub(in super::super) struct Writer<'a> {
     pub subresource: &'a str,
     /// Top fields that the write cannot change.
     pub reset: &'a [&'a str],
-    /// When.
-    pub now: Time,
+    /// Whether the kind is built in.
+    pub typed: bool,
+    /// When; not told by a write of the scale.
+    pub now: Option<Time>,
 }
 
 /// Why an apply did not happen.
@@ -103,7 +105,9 @@ impl Managers {
 
     fn written(&self) -> Value {
         let mut all: Vec<(&Id, &Owned)> = self.0.iter().collect();
-        all.sort_by_key(|(id, owned)| (!id.applied, owned.time.clone(), id.name.clone(), owned.version.clone(), id.subresource.clone()));
+        all.sort_by_key(|(id, owned)| {
+            (!id.applied, owned.time.clone(), id.name.clone(), owned.version.clone(), id.subresource.clone())
+        });
         let entry = |(id, owned): (&Id, &Owned)| {
             let mut out = Map::new();
             out.insert("manager".into(), id.name.clone().into());
@@ -140,7 +144,8 @@ impl Managers {
             if left <= UPDATERS_MAX {
                 break;
             }
-            let bucket = Id { name: ANCIENT.into(), applied: false, version: id.version.clone(), subresource: String::new() };
+            let bucket =
+                Id { name: ANCIENT.into(), applied: false, version: id.version.clone(), subresource: String::new() };
             let Some(earlier) = first.get(&id.version).cloned() else {
                 first.insert(id.version.clone(), id);
                 continue;
@@ -186,16 +191,25 @@ fn without_reset(set: &Set, writer: &Writer) -> Set {
 
 /// A plain write of `new` in place of `live` (null where there was nothing). `sent` is what the client wrote as
 /// `managedFields`, if anything. Returns the new list; `None` where it is empty.
-pub(in super::super) fn update(view: View, live: &Value, new: &Value, sent: Option<&Value>, writer: &Writer) -> Option<Value> {
+pub(in super::super) fn update(
+    view: View,
+    live: &Value,
+    new: &Value,
+    sent: Option<&Value>,
+    writer: &Writer,
+) -> Option<Value> {
     let before = live["metadata"].get("managedFields");
     let reset = |list: &Value| {
-        list.as_array().is_some_and(|l| l.is_empty() || (l.len() == 1 && l[0].as_object().is_some_and(Map::is_empty)))
+        // An empty list is no list to custom resources.
+        let none = |l: &Vec<Value>| l.is_empty() && writer.typed;
+        list.as_array().is_some_and(|l| none(l) || (l.len() == 1 && l[0].as_object().is_some_and(Map::is_empty)))
     };
     let mut managers = match sent {
         Some(list) if reset(list) && writer.subresource.is_empty() => Managers::default(),
-        Some(list) if writer.subresource.is_empty() => {
-            Managers::read(Some(list)).filter(|m| !m.0.is_empty()).or_else(|| Managers::read(before)).unwrap_or_default()
-        }
+        Some(list) if writer.subresource.is_empty() => Managers::read(Some(list))
+            .filter(|m| !m.0.is_empty())
+            .or_else(|| Managers::read(before))
+            .unwrap_or_default(),
         _ => Managers::read(before).unwrap_or_default(),
     };
     if managers.0.is_empty() && !live.is_null() {
@@ -227,7 +241,7 @@ fn updated(view: View, live: &Value, new: &Value, managers: &mut Managers, id: I
     if mine.is_empty() {
         return;
     }
-    let time = Some(writer.now.seconds_text());
+    let time = writer.now.map(Time::seconds_text);
     match managers.0.get_mut(&id) {
         Some(owned) => {
             owned.set = owned.set.union(&mine);
@@ -259,7 +273,9 @@ pub(in super::super) fn apply(
         }
     }
     let mut object = out?;
-    if writer.name == "kubectl" && object["metadata"]["annotations"][LAST_APPLIED].as_str().is_some_and(|t| !t.is_empty()) {
+    if writer.name == "kubectl"
+        && object["metadata"]["annotations"][LAST_APPLIED].as_str().is_some_and(|t| !t.is_empty())
+    {
         let mut kept = stripped(config);
         if let Some(annotations) = kept["metadata"].get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.remove(LAST_APPLIED);
@@ -329,9 +345,9 @@ fn applied(view: View, live: &Value, config: &Value, force: bool, writer: &Write
     managers.drop_empty();
     let unchanged = old == new && !live.is_null();
     if let Some(mine) = managers.0.get_mut(&id)
-        && (!unchanged || mine.time.is_none())
+        && !unchanged
     {
-        mine.time = Some(writer.now.seconds_text());
+        mine.time = writer.now.map(Time::seconds_text);
     }
     let mut object = new;
     if !managers.0.is_empty() {

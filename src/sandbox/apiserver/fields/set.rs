@@ -36,15 +36,6 @@ impl Set {
         self.0.get(step).is_some_and(|n| n.own)
     }
 
-    /// Whether the path is a member.
-    pub(super) fn has_path(&self, path: &[String]) -> bool {
-        match path.split_first() {
-            None => false,
-            Some((first, [])) => self.has(first),
-            Some((first, rest)) => self.below(first).is_some_and(|s| s.has_path(rest)),
-        }
-    }
-
     /// What is below a step, if anything is.
     pub(super) fn below(&self, step: &str) -> Option<&Set> {
         self.0.get(step).map(|n| &n.below).filter(|s| !s.is_empty())
@@ -76,14 +67,16 @@ impl Set {
     fn combined(&self, other: &Set, own: fn(bool, bool) -> bool, below: fn(&Set, Option<&Set>) -> Set) -> Set {
         let nodes = self.0.iter().filter_map(|(step, node)| {
             let theirs = other.0.get(step);
-            let node =
-                Node { own: own(node.own, theirs.is_some_and(|t| t.own)), below: below(&node.below, theirs.map(|t| &t.below)) };
+            let node = Node {
+                own: own(node.own, theirs.is_some_and(|t| t.own)),
+                below: below(&node.below, theirs.map(|t| &t.below)),
+            };
             (node.own || !node.below.is_empty()).then(|| (step.clone(), node))
         });
         Set(nodes.collect())
     }
 
-    /// Only what `keep` lets through of the paths whose first step it is asked about.
+    /// Without all that begins with one of these steps.
     pub(super) fn without(&self, steps: &[&str]) -> Set {
         Set(self.0.iter().filter(|(s, _)| !steps.contains(&s.as_str())).map(|(s, n)| (s.clone(), n.clone())).collect())
     }
@@ -166,7 +159,8 @@ mod tests {
 
     #[test]
     fn sets_are_written_and_read_as_fields_v1() {
-        let written = json!({"f:data": {".": {}, "f:k": {}}, "f:spec": {"k:{\"name\":\"c\"}": {".": {}, "f:image": {}}}});
+        let written =
+            json!({"f:data": {".": {}, "f:k": {}}, "f:spec": {"k:{\"name\":\"c\"}": {".": {}, "f:image": {}}}});
         let set = Set::from_json(&written).unwrap();
         assert_eq!(set.to_json(), written);
         assert!(set.has("f:data") && !set.has("f:spec"));

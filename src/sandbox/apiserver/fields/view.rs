@@ -158,7 +158,9 @@ impl Sharing {
     pub(super) fn step(&self, element: &Value) -> Option<String> {
         match self {
             Self::Atomic => None,
-            Self::Set => (!element.is_object() && !element.is_array() && !element.is_null()).then(|| format!("v:{element}")),
+            Self::Set => {
+                (!element.is_object() && !element.is_array() && !element.is_null()).then(|| format!("v:{element}"))
+            }
             Self::Keys(keys) => {
                 let mut found = json!({});
                 for (key, default) in keys {

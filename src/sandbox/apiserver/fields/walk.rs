@@ -317,7 +317,8 @@ fn misfits_at(view: View, value: &Value, at: &mut String, out: &mut Vec<String>)
             Value::Array(_) => "list",
             _ => "",
         };
-        let shown = if found.is_empty() { format!("&value.valueUnstructured{{Value:{value}}}") } else { found.to_owned() };
+        let shown =
+            if found.is_empty() { format!("&value.valueUnstructured{{Value:{value}}}") } else { found.to_owned() };
         out.push(format!("{at}: expected {wanted}, got {shown}"));
         return;
     }

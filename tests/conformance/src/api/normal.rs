@@ -19,6 +19,8 @@ pub(crate) struct Normal {
     versions: BTreeMap<String, usize>,
     names: BTreeMap<String, String>,
     addresses: BTreeMap<String, usize>,
+    /// What generated names begin with.
+    prefixes: Vec<String>,
     highest: u64,
     patterns: Patterns,
 }
@@ -29,12 +31,17 @@ struct Patterns {
     token_volume: Regex,
     age: Regex,
     current: Regex,
+    in_brackets: Regex,
+    port: Regex,
+    etag: Regex,
+    server: Regex,
 }
 
 impl Normal {
     /// `sent` is all that the story sends; `managers` whether `managedFields` count.
     pub(crate) fn new(sent: String, managers: bool) -> Self {
         let pattern = |text: &str| Regex::new(text).expect("written here");
+        let prefixes = pattern(r#""generateName":"([^"]+)""#).captures_iter(&sent).map(|c| c[1].to_owned()).collect();
         Self {
             sent,
             managers,
@@ -42,6 +49,7 @@ impl Normal {
             versions: BTreeMap::new(),
             names: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            prefixes,
             highest: 0,
             patterns: Patterns {
                 uid: pattern("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
@@ -49,6 +57,10 @@ impl Normal {
                 token_volume: pattern("kube-api-access-[a-z0-9]{5}"),
                 age: pattern("^([0-9]+[smhdy])+$"),
                 current: pattern("current: [0-9]+"),
+                in_brackets: pattern(r"\(([0-9]+)\)"),
+                port: pattern(":3[0-9]{4}/"),
+                etag: pattern("^\"[0-9A-F]{64,128}\"$|hash=[0-9A-F]{64,128}"),
+                server: pattern("^127.0.0.1:[0-9]+$"),
             },
         }
     }
@@ -69,9 +81,20 @@ impl Normal {
                 self.value(&mut body);
                 body
             }
-            Err(_) => Value::String(self.text(&String::from_utf8_lossy(&reply.body))),
+            Err(_) => self.no_json(&String::from_utf8_lossy(&reply.body), &headers),
         };
         json!({"status": reply.status, "headers": headers, "body": body})
+    }
+
+    /// YAML says the same in several ways.
+    fn no_json(&mut self, text: &str, headers: &Map<String, Value>) -> Value {
+        if headers.get("content-type") == Some(&json!(["application/yaml"]))
+            && let Ok(mut body) = serde_saphyr::from_str::<Value>(text)
+        {
+            self.value(&mut body);
+            return body;
+        }
+        Value::String(self.text(text))
     }
 
     /// One event of a watch.
@@ -170,6 +193,14 @@ impl Normal {
         for (name, placeholder) in &self.names {
             text = text.replace(name.as_str(), placeholder);
         }
+        for prefix in &self.prefixes {
+            if let Some(at) = text.find(prefix.as_str())
+                && let Some(suffix) = text[at + prefix.len()..].get(..5)
+                && suffix.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+            {
+                text = text.replace(&format!("{prefix}{suffix}"), &format!("{prefix}<rand>"));
+            }
+        }
         if text.len() < 8 {
             return text;
         }
@@ -189,12 +220,26 @@ impl Normal {
             (false, Some(fraction)) => format!("<time, {} digits>", fraction.len() - 1),
         };
         text = replaced(&patterns.time, &text, time);
+        let versions = &self.versions;
+        let version = |found: &Captures| match versions.get(&found[1]) {
+            Some(number) => format!("(<rv:{number}>)"),
+            None => found[0].to_owned(),
+        };
+        text = replaced(&patterns.in_brackets, &text, version);
         if text.starts_with("10.") && !sent.contains(text.as_str()) && text.parse::<std::net::Ipv4Addr>().is_ok() {
             let next = addresses.len() + 1;
             text = format!("<ip:{}>", addresses.entry(text.clone()).or_insert(next));
         }
         text = patterns.token_volume.replace_all(&text, "kube-api-access-<rand>").into_owned();
-        patterns.current.replace_all(&text, "current: <rv>").into_owned()
+        for (pattern, with) in [
+            (&patterns.port, ":<port>/"),
+            (&patterns.etag, "<hash>"),
+            (&patterns.server, "127.0.0.1"),
+            (&patterns.current, "current: <rv>"),
+        ] {
+            text = replaced(pattern, &text, |_| with.to_owned());
+        }
+        text
     }
 }
 

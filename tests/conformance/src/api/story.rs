@@ -116,7 +116,8 @@ pub(crate) fn read(dir: &Path) -> Result<Vec<Story>> {
     let mut stories: Vec<Story> = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file)?;
-        let page: Page = serde_saphyr::from_str_with_options(&text, options()).with_context(|| format!("reading {}", file.display()))?;
+        let page: Page = serde_saphyr::from_str_with_options(&text, options())
+            .with_context(|| format!("reading {}", file.display()))?;
         for written in page.stories {
             let name = written.story.clone();
             ensure!(stories.iter().all(|s| s.name != name), "{}: two stories are called {name}", file.display());

@@ -2,115 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::Arc;
+mod bench;
+mod writes;
 
-use bytes::Bytes;
-use rayfleet::api::Time;
-use rayfleet::api::wire::{Method, Reply, Request};
-use rayfleet::sandbox::apiserver::{ApiServer, LogCall, Options};
+use bench::{Bench, has_kubectl, kubectl};
+use rayfleet::api::wire::Method;
 use rayfleet::sandbox::fleet_process::{FleetProcess, Settings};
-use rayfleet::sandbox::http::{
-    Access, KubeconfigEntry, Listening, Logs, Nothing, SharedServer, listen, wall_clock, write_kubeconfig,
-};
 use rayfleet::sandbox::world::fleet::Fleet;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
-use tokio::sync::mpsc::{Receiver, channel};
-
-/// A server, its port, and a kubeconfig in a directory of its own.
-struct Bench {
-    server: Arc<SharedServer>,
-    listening: Listening,
-    dir: tempfile::TempDir,
-}
-
-struct Output {
-    ok: bool,
-    out: String,
-    err: String,
-}
-
-struct TwoLines;
-
-impl Logs for TwoLines {
-    fn open(&self, call: &LogCall, _: Time) -> Result<Receiver<Bytes>, Reply> {
-        let (sender, receiver) = channel(2);
-        let lines = ["first\n", "second\n"];
-        let from = lines.len() - call.tail_lines.unwrap_or(lines.len()).min(lines.len());
-        for line in &lines[from..] {
-            sender.try_send(Bytes::from_static(line.as_bytes())).expect("the channel holds two");
-        }
-        Ok(receiver)
-    }
-}
-
-fn has_kubectl() -> bool {
-    let found = std::process::Command::new("kubectl").args(["version", "--client"]).output();
-    let found = found.is_ok_and(|o| o.status.success());
-    if !found {
-        eprintln!("skipped: no kubectl on this machine");
-    }
-    found
-}
-
-impl Bench {
-    async fn start() -> Self {
-        let server = SharedServer::new(ApiServer::new(Options::default()), wall_clock());
-        let listening =
-            listen(0, server.clone(), Access::token("secret"), Arc::new(Nothing), Arc::new(TwoLines)).await.unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let entry = KubeconfigEntry { name: "hub".into(), url: listening.url(), token: "secret".into() };
-        write_kubeconfig(&dir.path().join("kubeconfig"), &[entry]).unwrap();
-        Self { server, listening, dir }
-    }
-
-    fn kubeconfig(&self) -> PathBuf {
-        self.dir.path().join("kubeconfig")
-    }
-
-    async fn kubectl(&self, args: &[&str], input: &str) -> Output {
-        kubectl(&self.kubeconfig(), self.dir.path(), args, input).await
-    }
-
-    /// kubectl that must succeed; its standard output.
-    async fn run(&self, args: &[&str], input: &str) -> String {
-        let output = self.kubectl(args, input).await;
-        assert!(output.ok, "kubectl {args:?}\n{}\n{}", output.out, output.err);
-        output.out
-    }
-
-    fn send(&self, method: Method, path: &str, content_type: &str, body: &Value) {
-        let request = Request::new(method, path, content_type, Arc::from(body.to_string().into_bytes()));
-        let reply = self.server.ask(&request);
-        assert!(reply.is_success(), "{path}: {}", String::from_utf8_lossy(&reply.body));
-    }
-}
-
-async fn kubectl(kubeconfig: &Path, home: &Path, args: &[&str], input: &str) -> Output {
-    let mut child = Command::new("kubectl")
-        .args(args)
-        .env("KUBECONFIG", kubeconfig)
-        // Its cache of discovery belongs to this server only.
-        .env("HOME", home)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(input.as_bytes()).await.unwrap();
-    drop(stdin);
-    let output = child.wait_with_output().await.unwrap();
-    Output {
-        ok: output.status.success(),
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
-}
 
 const CRD: &str = r"
 apiVersion: apiextensions.k8s.io/v1
