@@ -1,6 +1,8 @@
 //! What a real server's decoder makes of an object of a built-in kind: fields that the Go type does not have go, values of
 //! the wrong type are refused in Go's words. Must not know defaults, nor what makes an object invalid.
 
+use std::fmt::Write as _;
+
 use data_encoding::{BASE64, DecodeKind};
 use serde_json::Value;
 
@@ -111,7 +113,7 @@ impl Walk {
                 let Some(list) = value.as_array_mut() else { return wrong(self, &go_name(shape)) };
                 let length = self.path.len();
                 for (i, child) in list.iter_mut().enumerate() {
-                    self.path.push_str(&format!("[{i}]"));
+                    let _ = write!(self.path, "[{i}]");
                     self.value(items, child, within)?;
                     self.path.truncate(length);
                 }

@@ -1,7 +1,7 @@
 //! What the fields of built-in kinds are: read once from `kinds.json`, which `conformance kinds` makes of a real server's
 //! OpenAPI. Must not know objects or requests.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
@@ -79,8 +79,8 @@ pub(super) struct Struct {
 pub(super) struct Kinds {
     structs: Vec<Struct>,
     /// By group, version, kind.
-    kinds: HashMap<(String, String, String), usize>,
-    by_name: HashMap<String, usize>,
+    kinds: BTreeMap<(String, String, String), usize>,
+    by_name: BTreeMap<String, usize>,
     /// The schemas as they stand in OpenAPI.
     schemas: Map<String, Value>,
 }
@@ -98,8 +98,8 @@ impl Kinds {
     fn parse(schemas: Map<String, Value>) -> Self {
         let structs_of = |(name, schema): (&String, &Value)| schema["properties"].is_object().then(|| name.clone());
         let names: Vec<String> = schemas.iter().filter_map(structs_of).collect();
-        let by_name: HashMap<String, usize> = names.iter().enumerate().map(|(i, n)| (n.clone(), i)).collect();
-        let (mut structs, mut kinds) = (Vec::new(), HashMap::new());
+        let by_name: BTreeMap<String, usize> = names.iter().enumerate().map(|(i, n)| (n.clone(), i)).collect();
+        let (mut structs, mut kinds) = (Vec::new(), BTreeMap::new());
         for (number, name) in names.iter().enumerate() {
             let schema = &schemas[name];
             for gvk in schema["x-kubernetes-group-version-kind"].as_array().into_iter().flatten() {
@@ -181,7 +181,7 @@ fn published(schema: &Value) -> Value {
     }
 }
 
-fn shape(schema: &Value, by_name: &HashMap<String, usize>, schemas: &Map<String, Value>) -> Shape {
+fn shape(schema: &Value, by_name: &BTreeMap<String, usize>, schemas: &Map<String, Value>) -> Shape {
     if let Some(reference) = schema["$ref"].as_str() {
         let name = reference.trim_start_matches(REFERENCE);
         return match (by_name.get(name), name.rsplit('.').next()) {

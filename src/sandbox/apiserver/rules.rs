@@ -2,7 +2,6 @@
 //! Must not know requests. What Kubernetes adds to the language (quantities, URLs, dates, …) is not built: a definition
 //! with such a rule is answered with a warning that names it, and the rule is not evaluated.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use cel::{Context, Program, Value as Cel};
@@ -126,7 +125,7 @@ fn compiled(text: &str) -> Option<Arc<Program>> {
     let program = Program::compile(text).ok()?;
     let references = program.references();
     let known = |name: &&str| KNOWN.contains(name) || name.starts_with(['_', '@', '!', '-']);
-    let evaluated = references.functions().iter().all(|name| known(name));
+    let evaluated = references.functions().iter().all(known);
     evaluated.then(|| Arc::new(program))
 }
 
@@ -184,6 +183,7 @@ impl Schema {
 }
 
 /// A value as CEL sees it: numbers as the schema says.
+#[expect(clippy::disallowed_types, reason = "the interpreter's own maps are so; rules look keys up")]
 fn cel(value: &Value, schema: Option<&Schema>) -> Cel {
     match value {
         Value::Null => Cel::Null,
@@ -199,7 +199,8 @@ fn cel(value: &Value, schema: Option<&Schema>) -> Cel {
         }
         Value::Object(map) => {
             let of = |name: &str| schema.and_then(|s| s.properties.get(name).or(s.additional.as_deref()));
-            let fields: HashMap<String, Cel> = map.iter().map(|(k, v)| (k.clone(), cel(v, of(k)))).collect();
+            let fields: std::collections::HashMap<String, Cel> =
+                map.iter().map(|(k, v)| (k.clone(), cel(v, of(k)))).collect();
             Cel::from(fields)
         }
     }

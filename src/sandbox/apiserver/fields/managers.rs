@@ -2,6 +2,7 @@
 //! Must not know the store.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
@@ -395,10 +396,10 @@ fn conflict(met: &[(Id, Owned, Set)]) -> ApplyError {
     let who = |id: &Id, owned: &Owned| {
         let mut out = format!("{:?}", id.name);
         if !id.subresource.is_empty() {
-            out += &format!(" with subresource {:?}", id.subresource);
+            let _ = write!(out, " with subresource {:?}", id.subresource);
         }
         if !id.applied {
-            out += &format!(" using {}", owned.version);
+            let _ = write!(out, " using {}", owned.version);
         }
         out
     };

@@ -2,6 +2,7 @@
 //! Must not know managers.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
@@ -341,7 +342,7 @@ fn misfits_at(view: View, value: &Value, at: &mut String, out: &mut Vec<String>)
             for (i, child) in list.iter().enumerate() {
                 match sharing.step(child) {
                     Some(step) => at.push_str(&super::set::shown(&[step])),
-                    None => at.push_str(&format!("[{i}]")),
+                    None => drop(write!(at, "[{i}]")),
                 }
                 misfits_at(items, child, at, out);
                 at.truncate(length);

@@ -148,16 +148,13 @@ impl Side {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('<') {
             out.push_str(before);
-            match after.split_once('>').filter(|(inner, _)| inner.contains(":/")) {
-                Some((inner, after)) => {
-                    let value = self.looked_up(inner)?;
-                    out.push_str(&value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-                    rest = after;
-                }
-                None => {
-                    out.push('<');
-                    rest = after;
-                }
+            if let Some((inner, after)) = after.split_once('>').filter(|(inner, _)| inner.contains(":/")) {
+                let value = self.looked_up(inner)?;
+                out.push_str(&value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+                rest = after;
+            } else {
+                out.push('<');
+                rest = after;
             }
         }
         Ok(out + rest)
