@@ -16,10 +16,13 @@ use rayfleet::shell::client::Client;
 use rayfleet::shell::kubeconfig::member_config;
 use rayfleet::shell::lanes::Lane;
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-/// For what must come.
-const LIMIT: Duration = Duration::from_secs(60);
+/// For what must come: long before, on a quiet machine.
+const LIMIT: Duration = Duration::from_secs(180);
+/// One plane at a time: three at once are slow to start on a machine that is busy.
+static ONE: Mutex<()> = Mutex::const_new(());
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 fn shared() -> PathBuf {
@@ -127,6 +130,7 @@ async fn stored(client: &Client, samples: &[(String, Kind, Value)]) -> Vec<Resul
 
 #[tokio::test]
 async fn a_real_server_stores_the_same_under_our_definitions_as_under_kuberays() {
+    let _one = ONE.lock().await;
     let samples = samples();
     assert!(samples.len() > 50, "{}", samples.len());
     let Some((ours, under_ours)) = plane("ours").await else { return };
@@ -180,6 +184,7 @@ fn lost(whole: &Value, part: &Value, at: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn rules_in_cel_are_a_real_servers_to_judge() {
+    let _one = ONE.lock().await;
     let Some((_plane, client)) = plane("rules").await else { return };
     install(&client, &crds::hub()).await;
     let spec = json!({"headGroupSpec": {"template": {"spec": {"containers": [{"name": "ray"}]}}}});
@@ -266,6 +271,7 @@ async fn enforce(client: &Client) {
 
 #[tokio::test]
 async fn the_admission_policy_refuses_what_the_controller_would_and_takes_every_sample() {
+    let _one = ONE.lock().await;
     let Some((_plane, client)) = plane("policy").await else { return };
     install(&client, &crds::hub()).await;
     enforce(&client).await;
