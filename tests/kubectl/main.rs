@@ -9,7 +9,7 @@ use bench::{Bench, has_kubectl, kubectl};
 use rayfleet::api::wire::Method;
 use rayfleet::sandbox::fleet_process::{FleetProcess, Settings};
 use rayfleet::sandbox::world::fleet::Fleet;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const CRD: &str = r"
 apiVersion: apiextensions.k8s.io/v1

@@ -41,7 +41,7 @@ pub(crate) fn known(topic: &str, case: &str, number: usize) -> Option<Known> {
     Some(match (topic, case, number) {
         ("crud", "generate-name", 5) => Explained("a random suffix was recorded as it was"),
         ("crud", "type-meta-errors", 2) => Explained("which of two mistakes of a foreign body is named first"),
-        ("crud", "field-validation", 15..=17) => Explained("the recording keeps the body without its duplicate field"),
+        ("crud", "field-validation", 15..=18) => Explained("the recording keeps the body without its duplicate field"),
         ("crud", "field-validation-update", 9) => {
             Explained("the quoted object has its fields in the order of Go's structs")
         }
