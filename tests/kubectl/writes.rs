@@ -72,8 +72,8 @@ async fn the_server_applies_for_kubectl_and_keeps_managers_apart() {
     assert_eq!(managers.await, "kubectl other");
     // Applied by kubectl first, taken over by the server's way of applying.
     bench.run(&["apply", "-f", "-"], SERVICE).await;
-    assert_eq!(bench.run(&apply, &SERVICE.replace("port: 80", "port: 81")).await, "service/web serverside-applied\n");
-    assert_eq!(field(&bench, "service/web", ".spec.ports[*].port").await, "81");
+    assert_eq!(bench.run(&apply, &SERVICE.replace("app: web", "app: new")).await, "service/web serverside-applied\n");
+    assert_eq!(field(&bench, "service/web", ".spec.selector.app").await, "new");
     bench.listening.stop().await;
 }
 

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use cel::objects::{Key, Map};
 use cel::{Context, Program, Value as Cel};
 use serde_json::Value;
 
@@ -183,7 +184,6 @@ impl Schema {
 }
 
 /// A value as CEL sees it: numbers as the schema says.
-#[expect(clippy::disallowed_types, reason = "the interpreter's own maps are so; rules look keys up")]
 fn cel(value: &Value, schema: Option<&Schema>) -> Cel {
     match value {
         Value::Null => Cel::Null,
@@ -199,9 +199,8 @@ fn cel(value: &Value, schema: Option<&Schema>) -> Cel {
         }
         Value::Object(map) => {
             let of = |name: &str| schema.and_then(|s| s.properties.get(name).or(s.additional.as_deref()));
-            let fields: std::collections::HashMap<String, Cel> =
-                map.iter().map(|(k, v)| (k.clone(), cel(v, of(k)))).collect();
-            Cel::from(fields)
+            let fields = map.iter().map(|(k, v)| (Key::from(k.as_str()), cel(v, of(k))));
+            Cel::Map(Map { map: Arc::new(fields.collect()) })
         }
     }
 }
