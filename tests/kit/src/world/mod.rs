@@ -199,6 +199,8 @@ impl World {
 
     /// How links behave from now on.
     pub fn links(&mut self, profile: &LinkProfile) {
+        // A write that is later than its author waits may make a child anew whose owner has gone: the collector's.
+        self.recorder.late_children |= profile.slow_permille > 0;
         self.profile = profile.clone();
         for link in self.links.values_mut() {
             link.profile = profile.clone();
