@@ -1,5 +1,5 @@
 //! What follows a root object to its member: Secrets, ConfigMaps and ServiceAccounts that its pods name.
-//! Knows pod templates and copies. Must not know stages.
+//! Knows pod templates and copies. Must not know stages: `reserve` makes the copies, `bound` keeps them up to date.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A member as a whole: its published capacity, its conditions, copies that no `Placement` names.
+//! A member as a whole: its registration, its published capacity, its conditions, copies that no `Placement` names.
 //! Owner of `m-<m>-0`. Must not know how a root object is placed.
 
 pub mod capacity;
