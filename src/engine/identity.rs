@@ -4,7 +4,7 @@
 use super::Engine;
 use super::owner::{Owner, Which};
 use super::tables::member_key;
-use crate::api::{Cluster, Id, Key, Kind, MemberName, Time};
+use crate::api::{Id, Key, Kind, MemberName, Time};
 use crate::plan::Why;
 use crate::plan::identity::{Identity, identity};
 
@@ -30,13 +30,7 @@ impl Engine {
         };
         self.wake(&member_key(member), now);
         if settled {
-            let cluster = Cluster::Member(member.clone());
-            let mut keys: Vec<Key> = self.world.keys_on(member).cloned().collect();
-            if let Some(tables) = self.world.members.get(member) {
-                for kind in [Kind::RayJob, Kind::RayCluster] {
-                    keys.extend(tables.rows(kind).map(|row| Key { cluster: cluster.clone(), id: row.id.clone() }));
-                }
-            }
+            let keys: Vec<Key> = self.world.keys_of(member).collect();
             self.wake_all(keys, now);
         }
     }

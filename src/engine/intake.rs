@@ -240,10 +240,7 @@ impl Engine {
                 continue;
             }
             holding.passed = true;
-            wake.extend(self.world.keys_on(&member).cloned());
-            for kind in [Kind::RayJob, Kind::RayCluster] {
-                wake.extend(tables.rows(kind).map(|row| Key { cluster: cluster.clone(), id: row.id.clone() }));
-            }
+            wake.extend(self.world.keys_of(&member));
         }
         for (cluster, since) in ask {
             let kinds = if cluster == Cluster::Hub { HUB_KINDS } else { MEMBER_KINDS };

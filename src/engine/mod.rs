@@ -301,7 +301,7 @@ impl Engine {
             self.wake_at = None;
         }
         self.take_in(input, now, &mut out);
-        if !self.warm && self.not_listed().is_empty() {
+        if !self.warm && self.knows_the_hub() {
             self.warm = true;
             out.push(Effect::Warm);
         }
@@ -346,9 +346,20 @@ impl Engine {
 
     /// Kinds of the hub that were never listed, by name; one that the hub does not serve counts as listed.
     pub fn not_listed(&self) -> Vec<&'static str> {
-        let tables = &self.world.hub;
-        let missing = |kind: &&Kind| tables.table(**kind).listed.is_none() && tables.table(**kind).unserved.is_none();
-        units::HUB_KINDS.iter().filter(missing).map(|kind| kind.name()).collect()
+        self.missing_kinds().map(|kind| kind.name()).collect()
+    }
+
+    /// Whether all that decides something on the hub was listed once, so that units can be taken.
+    fn knows_the_hub(&self) -> bool {
+        self.missing_kinds().all(|kind| !units::decides(kind))
+    }
+
+    fn missing_kinds(&self) -> impl Iterator<Item = Kind> {
+        let unknown = |kind: &Kind| {
+            let table = self.world.hub.table(*kind);
+            table.listed.is_none() && table.unserved.is_none()
+        };
+        units::HUB_KINDS.iter().copied().filter(unknown)
     }
 
     /// Sizes, for metrics.

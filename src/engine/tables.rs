@@ -136,6 +136,15 @@ impl World {
         self.reserving.get(member).into_iter().chain(self.bound.get(member)).flatten()
     }
 
+    /// All that is planned of a member: root objects bound to it, and what stands on it with a plan of its own.
+    pub(super) fn keys_of(&self, member: &MemberName) -> impl Iterator<Item = Key> {
+        let rows = self.members.get(member).into_iter();
+        let rows =
+            rows.flat_map(|tables| [Kind::RayJob, Kind::RayCluster].into_iter().flat_map(|kind| tables.rows(kind)));
+        let there = rows.map(|row| Key { cluster: Cluster::Member(member.clone()), id: row.id.clone() });
+        self.keys_on(member).cloned().chain(there)
+    }
+
     pub(super) fn reserving_on(&self, member: &MemberName) -> impl Iterator<Item = &Key> {
         self.reserving.get(member).into_iter().flatten()
     }

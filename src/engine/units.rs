@@ -105,19 +105,21 @@ pub(super) fn member_of(unit: &str) -> Option<&str> {
     unit.strip_prefix("m-")?.rsplit_once('-').map(|(member, _)| member)
 }
 
-/// Since when all these kinds are known by a list: the time at which the oldest list was begun; `None` before the first.
-/// A Volcano kind that the server does not serve counts as an empty list.
-///
-/// Kinds of Ray's that no plan carries out are not waited for: what is written of them decides nothing, and a hub whose
-/// definitions or roles are older than this release goes on with what it has.
+/// Whether what is written of a kind decides anything. Kinds of Ray's that no plan carries out decide nothing and are
+/// waited for nowhere: a hub whose definitions or roles are older than this release goes on with what it has.
+pub(super) fn decides(kind: Kind) -> bool {
+    !matches!(kind, Kind::RayService | Kind::RayCronJob)
+}
+
+/// Since when all these kinds are known by a list, as far as they decide something: the time at which the oldest list
+/// was begun; `None` before the first. A Volcano kind that the server does not serve counts as an empty list.
 pub(super) fn listed_since(tables: &Tables, kinds: &[Kind]) -> Option<Time> {
     let listed = |kind: &Kind| {
         let table = tables.table(*kind);
         let unserved = if matches!(kind, Kind::PodGroup | Kind::Queue) { table.unserved } else { None };
         table.listed.max(unserved)
     };
-    let decide = |kind: &&Kind| !matches!(kind, Kind::RayService | Kind::RayCronJob);
-    kinds.iter().filter(decide).map(listed).min().flatten()
+    kinds.iter().filter(|kind| decides(**kind)).map(listed).min().flatten()
 }
 
 #[cfg(test)]
@@ -129,9 +131,7 @@ mod tests {
     #[test]
     fn only_kinds_that_decide_something_are_waited_for() {
         let mut tables = Tables::default();
-        let decide: Vec<Kind> =
-            HUB_KINDS.iter().copied().filter(|k| !matches!(k, Kind::RayService | Kind::RayCronJob)).collect();
-        for kind in &decide {
+        for kind in HUB_KINDS.iter().filter(|kind| decides(**kind)) {
             assert_eq!(listed_since(&tables, HUB_KINDS), None, "{kind}");
             let change =
                 TableChange::Reset { rows: Vec::new(), quarantined: Vec::new(), version: Version(1), begun: Time(5) };

@@ -10,6 +10,20 @@ fn the_hub_is_watched_once_it_is_there() {
 }
 
 #[test]
+fn a_hub_that_keeps_kinds_back_that_decide_nothing_has_its_share_of_the_work_done() {
+    let mut story = Story::new();
+    story.tell(Input::Cluster(Cluster::Hub, Presence::Added));
+    let warm = |effects: &[Effect]| effects.contains(&Effect::Warm);
+    let (last, first) = HUB_KINDS.split_last().unwrap();
+    for kind in first.iter().filter(|kind| !matches!(kind, Kind::RayService | Kind::RayCronJob)) {
+        assert!(!warm(&story.list(&Cluster::Hub, &[*kind], vec![])), "before {last} is known");
+    }
+    assert!(warm(&story.list(&Cluster::Hub, &[*last], vec![])));
+    // What is missing is told all the same: the replica takes work and does not call itself ready.
+    assert_eq!(story.engine.not_listed(), ["RayService", "RayCronJob"]);
+}
+
+#[test]
 fn a_registered_member_is_told_to_the_shell_and_its_units_are_wanted() {
     let mut story = Story::new();
     story.tell(Input::Cluster(Cluster::Hub, Presence::Added));
