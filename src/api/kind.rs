@@ -57,6 +57,9 @@ kinds! {
     Secret, "", "v1", "secrets", true;
     ConfigMap, "", "v1", "configmaps", true;
     ServiceAccount, "", "v1", "serviceaccounts", true;
+    Role, "rbac.authorization.k8s.io", "v1", "roles", true;
+    RoleBinding, "rbac.authorization.k8s.io", "v1", "rolebindings", true;
+    Ingress, "networking.k8s.io", "v1", "ingresses", true;
     Node, "", "v1", "nodes", false;
     Namespace, "", "v1", "namespaces", false;
     Job, "batch", "v1", "jobs", true;

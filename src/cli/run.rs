@@ -9,7 +9,7 @@ use shards::core::Profile;
 
 use super::access::Access;
 use super::{End, names};
-use crate::plan::Flags;
+use crate::plan::{Flags, TokenKey};
 use crate::serve::{Metrics, Port};
 use crate::shell::kubeconfig::hub_config;
 use crate::shell::run::{Controller, Settings};
@@ -115,10 +115,19 @@ impl RunOptions {
             fleet_id: self.fleet_id.as_str().into(),
             default_queue: self.default_queue.as_str().into(),
             cluster_domain: self.cluster_domain.as_str().into(),
+            token_key: Some(token_key()?),
             ..Flags::default()
         };
         Ok(Settings { hub, seat, namespace: self.lease_namespace.clone(), profile: self.profile.profile(), flags })
     }
+}
+
+/// A key for tokens of Ray clusters, of this process alone.
+fn token_key() -> Result<TokenKey> {
+    let mut bytes = [0; 32];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut bytes).map_err(|_| anyhow!("the system gives no random numbers"))?;
+    Ok(TokenKey::new(bytes))
 }
 
 pub(crate) async fn run(args: RunArgs, access: &Access) -> Result<End> {

@@ -346,7 +346,7 @@ impl Engine {
 
     /// Kinds of the hub that were never listed, by name; one that the hub does not serve counts as listed.
     pub fn not_listed(&self) -> Vec<&'static str> {
-        self.missing_kinds().map(|kind| kind.name()).collect()
+        self.missing_kinds().map(Kind::name).collect()
     }
 
     /// Whether all that decides something on the hub was listed once, so that units can be taken.

@@ -51,7 +51,22 @@ pub fn named(root: &Root) -> BTreeMap<Id, bool> {
     for pod in pods {
         of_pod(pod, &root.row.id.namespace, &mut found);
     }
+    of_pod(&by_options(cluster), &root.row.id.namespace, &mut found);
     found
+}
+
+/// What options of a RayCluster bring into its pods, as a pod: the Secret with its token, what the autoscaler is told, and
+/// certificates of its Ingress, without which it starts all the same.
+fn by_options(cluster: &Value) -> Value {
+    let auth = &cluster["authOptions"];
+    let mut env = cluster["autoscalerOptions"]["env"].as_array().cloned().unwrap_or_default();
+    if auth["mode"] == "token" && auth["enableK8sTokenAuth"] != true {
+        env.push(json!({ "valueFrom": { "secretKeyRef": { "name": auth["secretName"] } } }));
+    }
+    let container = json!({ "env": env, "envFrom": cluster["autoscalerOptions"]["envFrom"] });
+    let certificates = cluster["headGroupSpec"]["ingressOptions"]["tls"].as_array().into_iter().flatten();
+    let volume = |tls: &Value| json!({ "secret": { "secretName": tls["secretName"], "optional": true } });
+    json!({ "containers": [container], "volumes": certificates.map(volume).collect::<Vec<_>>() })
 }
 
 fn of_pod(pod: &Value, namespace: &std::sync::Arc<str>, found: &mut BTreeMap<Id, bool>) {

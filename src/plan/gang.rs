@@ -64,7 +64,8 @@ fn of_cluster(
             return Err(format!("a worker group must not be called {}", worker.group_name));
         }
         if count > 0 {
-            let pod = build::worker_pod(cluster, worker, 0, flags);
+            let slot = build::Slot { replica: 0, host: None };
+            let pod = build::worker_pod(cluster, worker, slot, flags);
             pods.push(group(&worker.group_name, count, &pod["spec"])?);
         }
     }
@@ -211,9 +212,10 @@ mod tests {
     }
 
     #[test]
-    fn with_autoscaling_the_minimum_is_the_gang() {
+    fn with_autoscaling_the_minimum_is_the_gang_and_the_autoscaler_counts() {
         let root = json!({"kind": "RayCluster", "spec": cluster(true)});
-        assert_eq!(sums(&shape(&root, &Flags::default()).unwrap()), (6, "74", "296Gi"));
+        // 74 cores and 296 GiB, and what the container beside the head asks for.
+        assert_eq!(sums(&shape(&root, &Flags::default()).unwrap()), (6, "74500m", "303616Mi"));
     }
 
     #[test]

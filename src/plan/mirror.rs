@@ -92,9 +92,30 @@ pub fn is_copied(key: &str) -> bool {
 /// PUT of the mirror with the root's present spec.
 pub fn put_spec(member: &MemberName, mirror: &Row, root: &Root) -> Option<Action> {
     let mut body = decision::body(mirror)?;
-    body["spec"] = root.mirror_spec();
+    let mut spec = root.mirror_spec();
+    keep_scaling(&body["spec"], &mut spec);
+    body["spec"] = spec;
     body["metadata"]["annotations"][SPEC_HASH] = root.spec_hash().into();
     Some(replace(member, mirror, body))
+}
+
+/// While Ray's autoscaler is on, what it wrote on the member stays: sizes of groups, which it knows by name, and pods that
+/// are to go (`architecture.md` section 2). A new group begins with the hub's size.
+fn keep_scaling(old: &Value, new: &mut Value) {
+    if old["enableInTreeAutoscaling"] != true || new["enableInTreeAutoscaling"] != true {
+        return;
+    }
+    let before = old["workerGroupSpecs"].as_array().map_or(&[][..], Vec::as_slice);
+    for group in new["workerGroupSpecs"].as_array_mut().into_iter().flatten() {
+        let Some(was) = before.iter().find(|was| was["groupName"] == group["groupName"]) else { continue };
+        for key in ["replicas", "scaleStrategy"] {
+            match (&was[key], group.as_object_mut()) {
+                (Value::Null, Some(group)) => drop(group.remove(key)),
+                (kept, Some(group)) => drop(group.insert(key.to_owned(), kept.clone())),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// PUT of an object on a member without the finalizers that `drop` names; `None` if there is none of them.

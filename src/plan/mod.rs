@@ -30,7 +30,9 @@ pub mod withdraw;
 mod tiny_world;
 
 pub use asked::{Ask, Asked};
-pub use seen::{Fetched, Flags, JobAnswer, JobView, Me, Member, RayTable, Seen, SubmitOutcome, placement_name};
+pub use seen::{
+    Fetched, Flags, JobAnswer, JobView, Me, Member, RayTable, Seen, SubmitOutcome, TokenKey, placement_name,
+};
 
 use std::sync::Arc;
 

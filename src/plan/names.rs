@@ -50,6 +50,22 @@ pub fn label_value(text: &str) -> String {
     no_punctuation(last(text, 63))
 }
 
+/// A name for an object that KubeRay names after its RayCluster: the last 50 characters, beginning neither with a digit
+/// nor with punctuation (specs/raycluster.md 3.1).
+pub fn object(text: &str) -> String {
+    let text = last(text, 50);
+    let text = match text.chars().next() {
+        Some(c) if c.is_ascii_digit() => format!("r{}", &text[1..]),
+        _ => text.to_owned(),
+    };
+    no_punctuation(&text)
+}
+
+/// Name of a replica of several hosts: the group's, and five characters from RayCluster and number. `taken` as in [`pod`].
+pub fn replica(cluster_uid: &str, group: &str, number: i32, taken: impl Fn(&str) -> bool) -> String {
+    pod(&format!("{group}-"), cluster_uid, &format!("{group}/replica"), number, taken)
+}
+
 /// PodGroup of a RayJob or RayCluster (specs/volcano.md 5.2).
 pub fn pod_group(owner: &str) -> String {
     format!("ray-{owner}-pg")

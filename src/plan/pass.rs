@@ -1,7 +1,9 @@
 //! One pass over one object on a member: collects what is to be done about it.
 //! Must not know rules of kinds.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -10,8 +12,24 @@ use serde_json::Value;
 use super::{Action, Fetch, Fetched, Note, Plan, Precondition, Propagation, Seen, Why};
 use crate::api::fleet::PlacementSpec;
 use crate::api::ray::Object;
-use crate::api::{Cluster, Id, Kind, MemberName, Time, names};
+use crate::api::{Cluster, Id, Kind, MemberName, Time, Version, names};
 use crate::row::{Facts, Row, Tables};
+
+/// What nobody watches is read again after this time.
+const READ_EVERY: Duration = Duration::from_mins(5);
+/// A read that failed is tried again after this time.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+
+/// What is known of an object that nobody watches.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Beside<'a> {
+    /// It was read.
+    There(&'a Value),
+    /// It was looked for, and is not there.
+    Missing,
+    /// It is not read yet.
+    Unread,
+}
 
 /// Whether the steps after this one follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +50,8 @@ pub(super) struct Pass<'a> {
     pub(super) member: &'a MemberName,
     /// Now.
     pub(super) now: Time,
-    /// The object as it was last read by itself, if ever.
-    fetched: Option<&'a Fetched>,
+    /// What was read by itself.
+    fetched: &'a BTreeMap<(Cluster, Id), Fetched>,
     /// Of a mirror: the queue that its pods are in.
     queue: Option<String>,
     /// The plan.
@@ -47,8 +65,8 @@ impl<'a> Pass<'a> {
         let row = member.tables.get(id)?;
         let is_mirror = !row.annotation(names::ROOT).is_empty();
         let queue = is_mirror.then(|| queue_of_mirror(seen, row)).flatten();
-        let fetched = seen.fetched.get(&(Cluster::Member(member.name.clone()), id.clone()));
-        Some(Self { row, tables: member.tables, member: member.name, now, fetched, queue, plan: Plan::default() })
+        let (tables, fetched) = (member.tables, seen.fetched);
+        Some(Self { row, tables, member: member.name, now, fetched, queue, plan: Plan::default() })
     }
 
     /// The object's body, and the object typed; a mirror's has its queue among the labels. `None`: it cannot be read, which
@@ -103,6 +121,37 @@ impl<'a> Pass<'a> {
         self.tables.get(&Id::new(kind, self.row.id.namespace.clone(), name))
     }
 
+    /// What is known of an object in this namespace that nobody watches. It is read where it was not, and again as often
+    /// as KubeRay comes by without news (specs/raycluster.md 2.3).
+    pub(super) fn beside(&mut self, kind: Kind, name: &str) -> Beside<'a> {
+        let (cluster, id) = (self.cluster(), Id::new(kind, self.row.id.namespace.clone(), name));
+        let Some(read) = self.fetched.get(&(cluster.clone(), id.clone())) else {
+            self.fetch(cluster, id, Time::default());
+            return Beside::Unread;
+        };
+        if let Some(why) = &read.error {
+            self.waits_for(format!("{id} cannot be read: {why}"));
+        }
+        let again = read.begun + if read.error.is_some() { TRY_AGAIN } else { READ_EVERY };
+        if again <= self.now {
+            self.fetch(cluster, id, again);
+        } else {
+            self.look_at(again);
+        }
+        match (&read.error, &read.body) {
+            (Some(_), _) => Beside::Unread,
+            (None, Some(body)) => Beside::There(body),
+            (None, None) => Beside::Missing,
+        }
+    }
+
+    fn fetch(&mut self, cluster: Cluster, id: Id, not_before: Time) {
+        let fetch = Fetch { cluster, id, not_before };
+        if !self.plan.fetch.contains(&fetch) {
+            self.plan.fetch.push(fetch);
+        }
+    }
+
     /// Whether the object controls the row.
     pub(super) fn controls(&self, row: &Row) -> bool {
         row.owner.as_ref() == Some(&self.row.uid)
@@ -134,6 +183,15 @@ impl<'a> Pass<'a> {
     pub(super) fn replace(&mut self, row: &Row, body: Value) {
         let seen = Precondition::from(row);
         self.plan.actions.push(Action::Replace { cluster: self.cluster(), id: row.id.clone(), body, seen });
+    }
+
+    /// Replaces an object in this namespace that was read as this body.
+    pub(super) fn replace_read(&mut self, kind: Kind, name: &str, read: &Value, body: Value) {
+        let text = |field: &str| read["metadata"][field].as_str().unwrap_or_default();
+        let version = Version(text("resourceVersion").parse().unwrap_or_default());
+        let seen = Precondition { uid: text("uid").into(), version };
+        let id = Id::new(kind, self.row.id.namespace.clone(), name);
+        self.plan.actions.push(Action::Replace { cluster: self.cluster(), id, body, seen });
     }
 
     /// Patches exactly the version that was seen as this row.
@@ -183,7 +241,8 @@ impl<'a> Pass<'a> {
         if !self.plan.actions.iter().any(creates) {
             return self.plan;
         }
-        match self.fetched.filter(|fetched| fetched.begun >= lost && fetched.error.is_none()) {
+        let itself = self.fetched.get(&(self.cluster(), self.row.id.clone()));
+        match itself.filter(|fetched| fetched.begun >= lost && fetched.error.is_none()) {
             Some(fetched) if is_alive(fetched.body.as_deref(), self.row) => return self.plan,
             Some(_) => self.plan.why = Why::new("it is gone, or going: the news of it are on the way"),
             None => {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::place::{Board, Received};
 use super::{Asked, Dashboard};
@@ -138,6 +139,32 @@ pub struct Flags {
     pub tombstone_hold_ms: u64,
     /// Age from which a `MemberCapacity` is stale, ms.
     pub capacity_stale_ms: u64,
+    /// What tokens of Ray clusters are made from; without it none are made.
+    pub token_key: Option<TokenKey>,
+}
+
+/// What tokens of Ray clusters are made from: 32 bytes that are known to one process. Never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenKey([u8; 32]);
+
+impl TokenKey {
+    /// From bytes that nobody can guess.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The token of what has this UID: 32 bytes that tell nothing of the key, nor of other tokens (hashed twice under the
+    /// key, so that no token is the beginning of another's computation).
+    pub fn token(&self, uid: &str) -> [u8; 32] {
+        let inner = Sha256::new().chain_update(self.0).chain_update(uid).finalize();
+        Sha256::new().chain_update(self.0).chain_update(inner).finalize().into()
+    }
+}
+
+impl std::fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenKey(hidden)")
+    }
 }
 
 impl Default for Flags {
@@ -149,6 +176,7 @@ impl Default for Flags {
             cluster_domain: "cluster.local".into(),
             tombstone_hold_ms: 3_600_000,
             capacity_stale_ms: 90_000,
+            token_key: None,
         }
     }
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Action, Fetched, Flags, JobAnswer, JobView, Me, Member, Plan, Question, RayTable, Seen, SubmitOutcome};
+use super::{
+    Action, Fetch, Fetched, Flags, JobAnswer, JobView, Me, Member, Plan, Question, RayTable, Seen, SubmitOutcome,
+};
 use super::{ray_cluster, ray_job};
 use crate::api::{Cluster, Id, Kind, MemberName, Time, Uid};
 use crate::row::{Row, Tables, decode};
@@ -26,6 +28,9 @@ pub(super) struct World {
     /// Every action that was carried out, in words.
     pub(super) log: Vec<String>,
     pub(super) last: BTreeMap<Id, Plan>,
+    pub(super) flags: Flags,
+    /// What was read on request.
+    fetched: BTreeMap<(Cluster, Id), Fetched>,
     version: u64,
 }
 
@@ -43,6 +48,8 @@ impl World {
             events: Vec::new(),
             log: Vec::new(),
             last: BTreeMap::new(),
+            flags: Flags { token_key: Some(super::TokenKey::new([7; 32])), ..Flags::default() },
+            fetched: BTreeMap::new(),
             version: 0,
         }
     }
@@ -87,7 +94,7 @@ impl World {
 
     /// Plans one key.
     pub(super) fn plan(&self, id: &Id) -> Plan {
-        self.plan_seeing(id, |_| {}, &BTreeMap::new())
+        self.plan_seeing(id, |_| {}, &self.fetched)
     }
 
     /// Plans one key on tables that have changed since, and with what was read.
@@ -110,7 +117,6 @@ impl World {
             sent: false,
             placements_up_to: crate::api::Version(0),
         };
-        let flags = Flags::default();
         let seen = Seen {
             hub: &hub,
             member: Some(Member { name: &name, tables: &tables }),
@@ -124,7 +130,7 @@ impl World {
             asks: &BTreeMap::new(),
             trouble: None,
             me: &me,
-            flags: &flags,
+            flags: &self.flags,
         };
         match id.kind {
             Kind::RayJob => ray_job::plan(&seen, id, self.now),
@@ -144,7 +150,11 @@ impl World {
                     continue;
                 }
                 let plan = self.plan(&id);
-                quiet &= plan.actions.is_empty();
+                quiet &= plan.actions.is_empty() && plan.fetch.is_empty();
+                for Fetch { cluster, id, .. } in plan.fetch.clone() {
+                    let body = self.objects.get(&id).cloned().map(Into::into);
+                    self.fetched.insert((cluster, id), Fetched { begun: self.now, body, error: None, failures: 0 });
+                }
                 self.events.extend(plan.events.iter().map(|e| format!("{} {}", e.reason, e.note)));
                 for action in plan.actions.clone() {
                     self.carry_out(action);
@@ -166,6 +176,14 @@ impl World {
     }
 
     fn carry_out(&mut self, action: Action) {
+        let (Action::Create { id, .. } | Action::Replace { id, .. }) = &action else {
+            return self.carry_out_on_seen(action);
+        };
+        self.fetched.remove(&(action.cluster(), id.clone()));
+        self.carry_out_on_seen(action);
+    }
+
+    fn carry_out_on_seen(&mut self, action: Action) {
         match action {
             Action::Create { id, body, .. } => {
                 self.log.push(format!("create {id}"));

@@ -175,9 +175,15 @@ fn parts(kind: Kind, json: &[u8]) -> Result<(Metadata, Facts), DecodeError> {
         Kind::RayJob | Kind::RayCluster | Kind::RayService | Kind::RayCronJob => {
             (parse::<Object<Skipped, Skipped>>(json)?.metadata, Facts::Body)
         }
-        Kind::Secret | Kind::ConfigMap | Kind::ServiceAccount | Kind::Namespace | Kind::Lease | Kind::Event => {
-            (parse::<Object<Skipped, Skipped>>(json)?.metadata, Facts::None)
-        }
+        Kind::Secret
+        | Kind::ConfigMap
+        | Kind::ServiceAccount
+        | Kind::Role
+        | Kind::RoleBinding
+        | Kind::Ingress
+        | Kind::Namespace
+        | Kind::Lease
+        | Kind::Event => (parse::<Object<Skipped, Skipped>>(json)?.metadata, Facts::None),
     })
 }
 

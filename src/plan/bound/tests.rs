@@ -155,3 +155,64 @@ fn a_stranger_in_a_copys_place_is_not_touched() {
     assert_eq!(text(&world), "mine");
     assert!(plan.why.0.contains("is not ours and is not overwritten"), "{plan:?}");
 }
+
+/// A RayCluster with Ray's autoscaler on `eu`, admitted.
+fn scaled() -> (World, Id) {
+    let mut world = World::new(&[("eu", "16")]);
+    world.publish(&["eu"]);
+    let mut cluster = ray_job("scaled", "ml", "1");
+    cluster["kind"] = "RayCluster".into();
+    cluster["spec"] = cluster["spec"]["rayClusterSpec"].take();
+    cluster["spec"]["enableInTreeAutoscaling"] = true.into();
+    cluster["spec"]["workerGroupSpecs"][0]["maxReplicas"] = 9.into();
+    let root = world.put(&Cluster::Hub, cluster);
+    for _ in 0..12 {
+        world.step(&root);
+    }
+    world
+        .edit(&eu(), &Id::new(Kind::PodGroup, "default", "ray-scaled-pg"), |g| g["status"]["phase"] = "Inqueue".into());
+    for _ in 0..12 {
+        world.step(&root);
+    }
+    world
+        .edit(&eu(), &Id::new(Kind::PodGroup, "default", "ray-scaled-pg"), |g| g["status"]["phase"] = "Running".into());
+    world.step(&root);
+    assert_eq!(world.placement_of(&root).map(|p| p.spec.stage), Some(Stage::Running));
+    (world, root)
+}
+
+#[test]
+fn what_the_autoscaler_wrote_on_the_member_stays_and_every_other_change_goes_through() {
+    let (mut world, root) = scaled();
+    let groups = |world: &World| world.get(&eu(), &root).expect("a mirror")["spec"]["workerGroupSpecs"].clone();
+    world.edit(&eu(), &root, |mirror| {
+        mirror["spec"]["workerGroupSpecs"][0]["replicas"] = 5.into();
+        mirror["spec"]["workerGroupSpecs"][0]["scaleStrategy"] = json!({"workersToDelete": ["p"]});
+    });
+    look(&mut world, &root);
+    assert_eq!(groups(&world)[0]["replicas"], 5, "it is not taken back");
+    // The hub changes sizes, order and limits, and brings a group.
+    world.edit(&Cluster::Hub, &root, |object| {
+        let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
+        object["metadata"]["generation"] = (generation + 1).into();
+        let groups = object["spec"]["workerGroupSpecs"].as_array_mut().expect("groups");
+        let mut new = groups[0].clone();
+        new["groupName"] = "new".into();
+        new["replicas"] = 2.into();
+        groups[0]["replicas"] = 1.into();
+        groups[0]["maxReplicas"] = 7.into();
+        groups.insert(0, new);
+    });
+    look(&mut world, &root);
+    let now = groups(&world);
+    assert_eq!((&now[0]["groupName"], &now[0]["replicas"]), (&json!("new"), &json!(2)));
+    let kept = (&now[1]["replicas"], &now[1]["maxReplicas"], &now[1]["scaleStrategy"]["workersToDelete"]);
+    assert_eq!(kept, (&json!(5), &json!(7), &json!(["p"])));
+    // With the autoscaler off the hub's word counts again.
+    world.edit(&Cluster::Hub, &root, |object| {
+        object["metadata"]["generation"] = 9.into();
+        object["spec"]["enableInTreeAutoscaling"] = false.into();
+    });
+    look(&mut world, &root);
+    assert_eq!(groups(&world)[1]["replicas"], 1);
+}

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::*;
 use crate::api::ray::{RayCluster, RayJob};
-use crate::plan::Flags;
 use crate::plan::validate::{NOT_BUILT, ray_cluster_is_built, ray_job};
+use crate::plan::{Flags, TokenKey};
 
 fn flags() -> Flags {
     Flags { version: "nightly".into(), ..Flags::default() }
@@ -135,15 +135,33 @@ fn compare(path: &str, run: Option<&str>) -> usize {
                 let cluster = clusters.iter().find(|c| c.metadata.name() == name).unwrap();
                 submitter_job(job, cluster).unwrap()
             }
-            ("v1/services", _, Some(cluster)) => head_service(cluster),
+            ("v1/services", _, Some(cluster)) => match body["metadata"]["name"].as_str().unwrap() {
+                name if Some(name) == headless_service_name(cluster).as_deref() => headless_service(cluster, name),
+                name if Some(name) == serve_service_name(cluster).as_deref() => serve_service(cluster, name).unwrap(),
+                _ => head_service(cluster),
+            },
+            ("v1/serviceaccounts", _, Some(cluster)) => account(cluster),
+            ("rbac.authorization.k8s.io/v1/roles", _, Some(cluster)) => role(cluster),
+            ("rbac.authorization.k8s.io/v1/rolebindings", _, Some(cluster)) => role_binding(cluster),
+            ("networking.k8s.io/v1/ingresses", _, Some(cluster)) => ingress(cluster),
+            ("v1/secrets", _, Some(cluster)) => {
+                let mut secret = secret(cluster, &TokenKey::new([1; 32]));
+                assert_eq!(secret["stringData"]["auth_token"].as_str().unwrap().len(), 44);
+                secret["stringData"]["auth_token"] = "<random, 44 characters>".into();
+                secret
+            }
+            ("batch/v1/jobs", _, Some(cluster)) => redis_cleanup_job(cluster, &flags()),
             ("scheduling.volcano.sh/v1beta1/podgroups", _, Some(cluster)) => {
                 pod_group("RayCluster", &cluster.metadata, &size_of_cluster(&cluster.spec))
             }
             ("v1/pods", _, Some(cluster)) => {
                 let group = body["metadata"]["labels"]["ray.io/group"].as_str().unwrap();
-                let index = body["metadata"]["labels"]["ray.io/worker-group-replica-index"].as_str();
+                let label = |key: &str| body["metadata"]["labels"][key].as_str();
+                let replica = label("ray.io/worker-group-replica-index").unwrap_or("0").parse().unwrap();
+                let host = label("ray.io/worker-group-replica-name").zip(label("ray.io/replica-host-index"));
+                let host = host.map(|(replica, number)| (replica, number.parse().unwrap()));
                 match cluster.spec.groups().iter().find(|g| g.group_name == group) {
-                    Some(group) => worker_pod(cluster, group, index.unwrap_or("0").parse().unwrap(), &flags()),
+                    Some(group) => worker_pod(cluster, group, Slot { replica, host }, &flags()),
                     None => head_pod(cluster, &flags()),
                 }
             }
@@ -178,9 +196,15 @@ fn children_of_the_samples_are_kuberays() {
 fn children_of_the_cases_are_kuberays() {
     for case in [
         "rc-accelerators",
+        "rc-auth-variants",
+        "rc-autoscaler-own-service-account",
+        "rc-autoscaler-v1",
+        "rc-autoscaler-v2",
         "rc-env-override",
         "rc-extra-containers",
         "rc-head-service-type",
+        "rc-ingress",
+        "rc-ingress-options",
         "rc-minimal-head-only",
         "rc-old-ray-version",
         "rc-priority-class",
@@ -225,5 +249,5 @@ fn children_of_every_sample_that_is_not_refused_are_kuberays() {
             compared += compare(&format!("samples/{name}"), Some("default"));
         }
     }
-    assert!(compared >= 60, "{compared}");
+    assert!(compared >= 110, "{compared}");
 }

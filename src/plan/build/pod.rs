@@ -7,7 +7,10 @@ use sha1::{Digest, Sha1};
 
 use super::pod_group::volcano_metadata;
 use super::ray_start::{self, Head, Node};
-use super::{creator, go, head_service_name, is_on, owner_reference, probes};
+use super::{
+    auth, autoscaler, creator, fault_tolerance, go, head_service_name, is_on, owner_reference, probes, push, push_env,
+    push_env_if_absent, push_if_absent,
+};
 use crate::api::names::{RAY_CLUSTER_LABEL, RAY_GROUP_LABEL, RAY_NODE_TYPE_LABEL};
 use crate::api::ray::{Container, PodTemplate, RayCluster, RayClusterSpec, Texts, WorkerGroupSpec};
 use crate::plan::{Flags, names};
@@ -28,15 +31,24 @@ pub fn head_pod(cluster: &RayCluster, flags: &Flags) -> Value {
     };
     let mut pod = build(cluster, &part, flags);
     let annotations = &mut pod["metadata"]["annotations"];
-    annotations["ray.io/ft-enabled"] = json!("false");
+    fault_tolerance::annotate(cluster, annotations);
     annotations["ray.io/upgrade-strategy-recreate-hash"] = json!(spec_hash(&cluster.spec));
     annotations["ray.io/kuberay-version"] = json!(&*flags.version);
     volcano_metadata(cluster, "headgroup", &mut pod);
     pod
 }
 
-/// A worker pod of a group, whole but for its name. `index`: the replica's number within the group.
-pub fn worker_pod(cluster: &RayCluster, group: &WorkerGroupSpec, index: i32, flags: &Flags) -> Value {
+/// Where a worker pod belongs within its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot<'a> {
+    /// Number of the replica.
+    pub replica: i32,
+    /// Where a replica has several hosts: its name, and the number of the host within it.
+    pub host: Option<(&'a str, i32)>,
+}
+
+/// A worker pod of a group, whole but for its name.
+pub fn worker_pod(cluster: &RayCluster, group: &WorkerGroupSpec, slot: Slot<'_>, flags: &Flags) -> Value {
     let part = Part {
         node: Node::Worker,
         group: &group.group_name,
@@ -49,7 +61,12 @@ pub fn worker_pod(cluster: &RayCluster, group: &WorkerGroupSpec, index: i32, fla
     if let Some(metadata) = pod["metadata"].as_object_mut() {
         metadata.remove("name");
     }
-    pod["metadata"]["labels"]["ray.io/worker-group-replica-index"] = json!(index.to_string());
+    let labels = &mut pod["metadata"]["labels"];
+    labels["ray.io/worker-group-replica-index"] = json!(slot.replica.to_string());
+    if let Some((replica, host)) = slot.host {
+        labels["ray.io/worker-group-replica-name"] = json!(replica);
+        labels["ray.io/replica-host-index"] = json!(host.to_string());
+    }
     volcano_metadata(cluster, &group.group_name, &mut pod);
     pod
 }
@@ -73,23 +90,50 @@ fn build(cluster: &RayCluster, part: &Part<'_>, flags: &Flags) -> Value {
 
     let mut spec = part.template.0["spec"].clone();
     let user = spec["containers"][0].clone();
-    let params = ray_start::parameters(part.node, part.params, part.resources, part.labels, &at, Container(&user));
+    let mut params = ray_start::defaults(part.node, part.params, part.resources, part.labels, &at);
+    if part.node == Node::Head {
+        if cluster.spec.autoscaling() {
+            params.insert("no-monitor".into(), "true".into());
+        }
+        fault_tolerance::parameters(cluster, &mut params);
+    }
+    ray_start::from_container(&mut params, Container(&user));
     let command = ray_start::command(part.node, &params);
     let metadata = metadata(cluster, part);
     let overwritten = metadata["annotations"][OVERWRITE].as_str().is_some_and(is_on);
 
-    init_containers(&mut spec, part.node, &user, &service, &at);
+    init_containers(&mut spec, part.node, cluster, &user, &service, &at);
+    auth::add_volume(cluster, &mut spec);
+    let sidecar = (part.node == Node::Head && cluster.spec.autoscaling())
+        .then(|| autoscaler::container(cluster, Container(&user)));
     let mut container = user;
     if let Some(text) = ray_start::shell_text(&container, overwritten, &command) {
         container["command"] = json!(["/bin/bash", "-c", "--"]);
         container["args"] = json!([text]);
     }
+    match part.node {
+        Node::Head => {
+            autoscaler::switch(&cluster.spec).into_iter().for_each(|switch| push(&mut container, "env", switch));
+            fault_tolerance::head_env(cluster, &params, &mut container);
+        }
+        Node::Worker => fault_tolerance::worker_env(cluster, &mut container),
+    }
+    auth::add_to(cluster, &mut container);
     environment(&mut container, part.node, cluster, &service, &at, &command, flags);
     if !Container(&container).ports().any(|(name, _)| name == "metrics") {
         push(&mut container, "ports", json!({ "name": "metrics", "containerPort": 8080 }));
     }
     shared_memory(&mut spec, &mut container, &params);
     probes::add(&mut container, part.node, cluster.spec.ray_version.as_deref().unwrap_or_default(), &params);
+    if let Some(mut sidecar) = sidecar {
+        share_logs(&mut spec, [&mut container, &mut sidecar]);
+        push(&mut spec, "containers", sidecar);
+        spec["serviceAccountName"] = json!(autoscaler::account_name(cluster));
+    }
+    if cluster.spec.autoscaling() && autoscaler::is_v2(&cluster.spec) {
+        // Ray replaces nodes itself.
+        spec["restartPolicy"] = json!("Never");
+    }
     if let Some(first) = spec["containers"].as_array_mut().and_then(|list| list.first_mut()) {
         *first = container;
     }
@@ -135,23 +179,6 @@ fn metadata(cluster: &RayCluster, part: &Part<'_>) -> Value {
     Value::Object(metadata)
 }
 
-fn push(object: &mut Value, key: &str, item: Value) {
-    match object[key].as_array_mut() {
-        Some(list) => list.push(item),
-        None => object[key] = Value::Array(vec![item]),
-    }
-}
-
-fn push_env(container: &mut Value, name: &str, value: &str) {
-    push(container, "env", json!({ "name": name, "value": value }));
-}
-
-fn push_env_if_absent(container: &mut Value, name: &str, value: &str) {
-    if !Container(container).has_env(name) {
-        push_env(container, name, value);
-    }
-}
-
 /// Environment of the Ray container after the user's own, in KubeRay's order (specs/raycluster.md 3.5).
 fn environment(
     container: &mut Value,
@@ -187,7 +214,7 @@ fn environment(
 }
 
 /// Every init container learns where the head is; a worker gets one more, which waits for it.
-fn init_containers(spec: &mut Value, node: Node, user: &Value, service: &str, head: &Head<'_>) {
+fn init_containers(spec: &mut Value, node: Node, cluster: &RayCluster, user: &Value, service: &str, head: &Head<'_>) {
     if node == Node::Worker {
         let mut wait = json!({
             "name": "wait-gcs-ready",
@@ -203,6 +230,7 @@ fn init_containers(spec: &mut Value, node: Node, user: &Value, service: &str, he
                 wait[key] = user[key].clone();
             }
         }
+        auth::add_to(cluster, &mut wait);
         push(spec, "initContainers", wait);
     }
     for container in spec["initContainers"].as_array_mut().into_iter().flatten() {
@@ -241,6 +269,18 @@ fn shared_memory(spec: &mut Value, container: &mut Value, params: &Texts) {
         push(spec, "volumes", volume);
     }
     push(container, "volumeMounts", json!({ "name": NAME, "mountPath": "/dev/shm" }));
+}
+
+/// Ray's logs, for containers of a pod that read each other's.
+fn share_logs<const N: usize>(spec: &mut Value, containers: [&mut Value; N]) {
+    const NAME: &str = "ray-logs";
+    const PATH: &str = "/tmp/ray";
+    push_if_absent(spec, "volumes", json!({ "name": NAME, "emptyDir": {} }));
+    for container in containers {
+        if !Container(container).mounts().any(|(path, _)| path == PATH) {
+            push(container, "volumeMounts", json!({ "name": NAME, "mountPath": PATH }));
+        }
+    }
 }
 
 /// Hash of what makes running pods outdated (specs/raycluster.md 2.9): base32hex of SHA-1. Equal specs give equal

@@ -24,14 +24,13 @@ pub(super) struct Head<'a> {
     pub(super) port: &'a str,
 }
 
-/// Parameters of `ray start`: what the user gave, what the group says, what the container's resources say.
-pub(super) fn parameters(
+/// Parameters of `ray start` as far as the container has no say: what the user gave, what the group says, defaults.
+pub(super) fn defaults(
     node: Node,
     given: Option<&Texts>,
     resources: Option<&Texts>,
     labels: Option<&Texts>,
     head: &Head<'_>,
-    container: Container<'_>,
 ) -> Texts {
     let mut params = given.cloned().unwrap_or_default();
     from_group_resources(&mut params, resources);
@@ -49,7 +48,6 @@ pub(super) fn parameters(
     default("metrics-export-port", "8080".into());
     default("dashboard-agent-listen-port", "52365".into());
     params.insert("block".into(), "true".into());
-    from_container(&mut params, container);
     params
 }
 
@@ -76,7 +74,7 @@ fn from_group_resources(params: &mut Texts, resources: Option<&Texts>) {
 }
 
 /// The Ray container's resources fill what is still missing.
-fn from_container(params: &mut Texts, container: Container<'_>) {
+pub(super) fn from_container(params: &mut Texts, container: Container<'_>) {
     let amount = |which: &str, name: &str| {
         let quantity: Option<Quantity> = container.resource(which, name).and_then(|q| q.parse().ok());
         quantity.filter(|q| !q.is_zero())
@@ -180,7 +178,9 @@ mod tests {
     fn of(container: &Value, given: &[(&str, &str)]) -> Texts {
         let given: Texts = given.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let head = Head { fqdn: "h", port: "6379" };
-        parameters(Node::Worker, Some(&given), None, None, &head, Container(container))
+        let mut params = defaults(Node::Worker, Some(&given), None, None, &head);
+        from_container(&mut params, Container(container));
+        params
     }
 
     #[test]

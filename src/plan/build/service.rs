@@ -1,4 +1,4 @@
-//! Head Services of a RayCluster and of a RayJob (specs/raycluster.md 4.1, rayjob.md 6.3).
+//! Services of a RayCluster and the head Service of a RayJob (specs/raycluster.md 4.1 to 4.3, rayjob.md 6.3).
 //! Must not know which Services exist.
 
 use serde_json::{Map, Value, json};
@@ -7,6 +7,9 @@ use super::owner_reference;
 use crate::api::names::{ORIGINATED_KIND_LABEL, ORIGINATED_NAME_LABEL, RAY_CLUSTER_LABEL, RAY_NODE_TYPE_LABEL};
 use crate::api::ray::{RayCluster, RayJob, Texts};
 use crate::plan::names;
+
+/// Label by which the headless Service of the workers is known.
+const HEADLESS_LABEL: &str = "ray.io/headless-worker-svc";
 
 /// Name of the head Service: the user's, else `<cluster>-head-svc`.
 pub fn head_service_name(cluster: &RayCluster) -> String {
@@ -88,6 +91,79 @@ pub fn head_service(cluster: &RayCluster) -> Value {
         service["spec"]["publishNotReadyAddresses"] = json!(true);
     }
     service
+}
+
+/// Port of the dashboard, as the head Service has it.
+pub(super) fn dashboard_port(cluster: &RayCluster) -> i64 {
+    let named = ports(cluster).into_iter().find(|port| port["name"] == "dashboard");
+    named.and_then(|port| port["port"].as_i64()).unwrap_or(8265)
+}
+
+/// Name of the Service that gives hosts of replicas with several of them their names; `None` where no group has such.
+pub fn headless_service_name(cluster: &RayCluster) -> Option<String> {
+    let several = cluster.spec.groups().iter().any(|group| group.hosts() > 1);
+    several.then(|| format!("{}-headless", cluster.metadata.name()))
+}
+
+/// That Service: all workers, by name, whether they are ready or not.
+pub fn headless_service(cluster: &RayCluster, name: &str) -> Value {
+    let cluster_name = cluster.metadata.name();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name,
+            "namespace": cluster.metadata.namespace(),
+            "labels": { HEADLESS_LABEL: cluster_name },
+            "ownerReferences": [owner_reference("RayCluster", &cluster.metadata)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "type": "ClusterIP",
+            "publishNotReadyAddresses": true,
+            "selector": { RAY_CLUSTER_LABEL: cluster_name, RAY_NODE_TYPE_LABEL: "worker" },
+        },
+    })
+}
+
+/// Name of the Service for Serve on all nodes; `None` where the RayCluster does not ask for it.
+pub fn serve_service_name(cluster: &RayCluster) -> Option<String> {
+    let wanted = cluster.metadata.annotation("ray.io/enable-serve-service") == "true";
+    wanted.then(|| format!("{}-serve-svc", cluster.metadata.name()))
+}
+
+/// That Service; `None` where the head's Ray container has no port for Serve.
+pub fn serve_service(cluster: &RayCluster, name: &str) -> Option<Value> {
+    let cluster_name = cluster.metadata.name();
+    let head = cluster.spec.head();
+    let is_serve = |port: &Value| {
+        let name = port["name"].as_str().unwrap_or_default();
+        name == "serve" || name.starts_with("serve-")
+    };
+    let of_serve = ports(cluster).into_iter().filter(is_serve);
+    let ports: Vec<Value> = of_serve.map(|port| json!({ "name": port["name"], "port": port["port"] })).collect();
+    if ports.is_empty() {
+        return None;
+    }
+    let mut spec = json!({ "selector": { RAY_CLUSTER_LABEL: cluster_name }, "ports": ports });
+    if let Some(kind) = head.service_type.as_deref().filter(|kind| !kind.is_empty()) {
+        spec["type"] = json!(kind);
+    }
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name,
+            "namespace": cluster.metadata.namespace(),
+            "labels": {
+                ORIGINATED_NAME_LABEL: cluster_name,
+                ORIGINATED_KIND_LABEL: "RayCluster",
+                "ray.io/serve": format!("{cluster_name}-serve"),
+            },
+            "ownerReferences": [owner_reference("RayCluster", &cluster.metadata)],
+        },
+        "spec": spec,
+    }))
 }
 
 fn object(value: &Value) -> Map<String, Value> {

@@ -1,7 +1,12 @@
 //! RayCluster on a member: which pods, services and other children it should have, and what to do about the difference.
 //! Knows KubeRay's rules (specs/raycluster.md 2.2). Must not know clients, clocks, or how its plan is carried out.
 
+mod auth;
+mod autoscaler;
+mod ingress;
 mod pods;
+mod replicas;
+mod services;
 mod status;
 
 pub(in crate::plan) use pods::{ensure_pod_group, resize};
@@ -9,8 +14,8 @@ pub(in crate::plan) use status::differs;
 
 use serde_json::Value;
 
-use super::pass::{Flow, Pass};
-use super::{Flags, Plan, Seen, build, validate};
+use super::pass::{Beside, Flow, Pass};
+use super::{Flags, Plan, Seen, validate};
 use crate::api::names::{RAY_CLUSTER_LABEL, RAY_NODE_TYPE_LABEL};
 use crate::api::ray::RayCluster;
 use crate::api::{Id, Kind, Time};
@@ -21,7 +26,7 @@ use crate::row::{Facts, PodFacts, Row};
 /// A step may end the pass; what depends on the result of an action waits for the next pass, which starts when the write
 /// has come back through the watch.
 pub fn plan(seen: &Seen<'_>, id: &Id, now: Time) -> Plan {
-    const STEPS: &[Step] = &[read, managed_by, deletion, validation, head_service, pods::step, status::step];
+    const STEPS: &[Step] = &[read, managed_by, deletion, validation, children, status::step];
     let Some(mut draft) = Draft::begin(seen, id, now) else { return Plan::default() };
     for step in STEPS {
         if step(&mut draft) == Flow::Stop {
@@ -32,6 +37,45 @@ pub fn plan(seen: &Seen<'_>, id: &Id, now: Time) -> Plan {
 }
 
 type Step = fn(&mut Draft<'_>) -> Flow;
+
+/// All that a RayCluster is made of. The first trouble ends these steps; the status is computed all the same.
+fn children(draft: &mut Draft<'_>) -> Flow {
+    const STEPS: &[Step] = &[
+        beside,
+        autoscaler::objects,
+        ingress::object,
+        auth::secret,
+        services::head,
+        services::headless,
+        services::serve,
+        pods::suspension,
+        pods::recreation,
+        pods::pod_group,
+        pods::head,
+        pods::workers,
+    ];
+    for step in STEPS {
+        if step(draft) == Flow::Stop {
+            break;
+        }
+    }
+    Flow::Next
+}
+
+/// What nobody watches is read before anything of a new cluster is made, so that all is made in KubeRay's order; a cluster
+/// that has a head goes on meanwhile.
+fn beside(draft: &mut Draft<'_>) -> Flow {
+    let wanted = [autoscaler::wanted(&draft.cluster), ingress::wanted(&draft.cluster), auth::wanted(&draft.cluster)];
+    let mut unread = false;
+    for (kind, name) in wanted.concat() {
+        unread |= matches!(draft.pass.beside(kind, &name), Beside::Unread);
+    }
+    if unread && draft.heads().is_empty() {
+        draft.pass.waits_for("what it has beside its pods is being read");
+        return Flow::Stop;
+    }
+    Flow::Next
+}
 
 /// What a pass works on.
 struct Draft<'a> {
@@ -45,6 +89,8 @@ struct Draft<'a> {
     pods: Vec<Pod<'a>>,
     /// A step met something that KubeRay counts as an error of the pass.
     failed: bool,
+    /// Why a head is not made yet, where something else comes first.
+    head_waits_for: Option<&'static str>,
 }
 
 /// A pod of the cluster.
@@ -67,7 +113,8 @@ impl<'a> Draft<'a> {
             })
             .collect();
         let flags = seen.flags;
-        Some(Self { pass, flags, body: Value::Null, cluster: RayCluster::default(), pods, failed: false })
+        let (body, cluster) = (Value::Null, RayCluster::default());
+        Some(Self { pass, flags, body, cluster, pods, failed: false, head_waits_for: None })
     }
 
     /// Pods of the head group.
@@ -106,37 +153,6 @@ fn validation(draft: &mut Draft<'_>) -> Flow {
         status::refuse(draft, &refusal.to_string());
     }
     Flow::Stop
-}
-
-/// Created where it is missing, never changed (specs/raycluster.md 4.1).
-fn head_service(draft: &mut Draft<'_>) -> Flow {
-    if head_services(draft).is_empty() {
-        let body = build::head_service(&draft.cluster);
-        let name = build::head_service_name(&draft.cluster);
-        let full = draft.pass.full_name(&name);
-        if draft.pass.child(Kind::Service, &name).is_some() {
-            let text = format!("Service {full} is not this RayCluster's: the head Service cannot be made");
-            draft.pass.note(true, "FailedToCreateService", "Create", text.clone());
-            draft.pass.waits_for(text);
-            return Flow::Stop;
-        }
-        draft.pass.create(Kind::Service, body);
-        draft.pass.note(false, "CreatedService", "Create", format!("Created service {full}"));
-    }
-    Flow::Next
-}
-
-/// Services of the cluster that lead to its head.
-fn head_services<'a>(draft: &Draft<'a>) -> Vec<&'a Row> {
-    let name = draft.pass.row.id.name.clone();
-    let owned = draft.pass.tables.owned_by(&draft.pass.row.uid);
-    owned
-        .filter(|row| {
-            row.id.kind == Kind::Service
-                && row.label(RAY_CLUSTER_LABEL) == &*name
-                && row.label(RAY_NODE_TYPE_LABEL) == "head"
-        })
-        .collect()
 }
 
 #[cfg(test)]

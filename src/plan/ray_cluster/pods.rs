@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{Draft, Pod};
+use super::{Draft, Pod, replicas};
 use crate::api::Kind;
 use crate::api::names::{ORIGINATED_KIND_LABEL, RAY_GROUP_LABEL};
 use crate::api::ray::{PodTemplate, WorkerGroupSpec};
@@ -15,21 +15,11 @@ use crate::row::Facts;
 
 const HASH: &str = "ray.io/upgrade-strategy-recreate-hash";
 const VERSION: &str = "ray.io/kuberay-version";
-const INDEX: &str = "ray.io/worker-group-replica-index";
-
-/// The steps about pods; one of them may end these, the status is computed all the same.
-pub(super) fn step(draft: &mut Draft<'_>) -> Flow {
-    const STEPS: &[super::Step] = &[suspension, recreation, pod_group, head, workers];
-    for step in STEPS {
-        if step(draft) == Flow::Stop {
-            break;
-        }
-    }
-    Flow::Next
-}
+/// Label with the number of a pod's replica within its group.
+pub(super) const INDEX: &str = "ray.io/worker-group-replica-index";
 
 /// Suspending deletes all pods, Suspended rests; the status step moves from one to the next (2.8).
-fn suspension(draft: &mut Draft<'_>) -> Flow {
+pub(super) fn suspension(draft: &mut Draft<'_>) -> Flow {
     if draft.cluster.is("RayClusterSuspending") {
         delete_all(draft, "it is being suspended");
         return Flow::Stop;
@@ -55,7 +45,7 @@ fn delete_all(draft: &mut Draft<'_>, why: &str) {
 
 /// With strategy Recreate a changed spec deletes all pods; a head that another controller's version made is only marked
 /// as ours (2.9).
-fn recreation(draft: &mut Draft<'_>) -> Flow {
+pub(super) fn recreation(draft: &mut Draft<'_>) -> Flow {
     let strategy = draft.cluster.spec.upgrade_strategy.as_ref().and_then(|s| s.r#type.as_deref());
     if strategy != Some("Recreate") {
         return Flow::Next;
@@ -79,7 +69,7 @@ fn recreation(draft: &mut Draft<'_>) -> Flow {
 }
 
 /// The PodGroup of a RayCluster that a user applied here. A RayJob has its own, and so has a mirror, from its reservation.
-fn pod_group(draft: &mut Draft<'_>) -> Flow {
+pub(super) fn pod_group(draft: &mut Draft<'_>) -> Flow {
     let of_job = draft.cluster.metadata.label(ORIGINATED_KIND_LABEL) == "RayJob";
     if of_job || draft.pass.is_mirror() || !build::uses_volcano(&draft.cluster.metadata) {
         return Flow::Next;
@@ -131,7 +121,7 @@ pub(in crate::plan) fn resize(
 }
 
 /// Whether a pod is of no more use (2.10): ended, or its Ray container ended and will not be started again.
-fn is_spent(pod: Pod<'_>, template: &PodTemplate) -> Option<String> {
+pub(super) fn is_spent(pod: Pod<'_>, template: &PodTemplate) -> Option<String> {
     let facts = pod.facts;
     if matches!(&*facts.phase, "Failed" | "Succeeded") {
         let detail = [&*facts.reason, &*facts.message].join(" ");
@@ -146,7 +136,7 @@ fn is_spent(pod: Pod<'_>, template: &PodTemplate) -> Option<String> {
 }
 
 /// Exactly one head (2.5).
-fn head(draft: &mut Draft<'_>) -> Flow {
+pub(super) fn head(draft: &mut Draft<'_>) -> Flow {
     let heads = draft.heads();
     match heads.as_slice() {
         [] => create_head(draft),
@@ -177,6 +167,10 @@ fn create_head(draft: &mut Draft<'_>) -> Flow {
         draft.pass.waits_for("its head is gone and is not made again");
         return Flow::Stop;
     }
+    if let Some(why) = draft.head_waits_for {
+        draft.pass.waits_for(why);
+        return Flow::Stop;
+    }
     let mut body = build::head_pod(&draft.cluster, draft.flags);
     if body["metadata"]["name"].as_str().is_none_or(str::is_empty) {
         let prefix = names::head_prefix(draft.cluster.metadata.name());
@@ -196,7 +190,7 @@ fn create_head(draft: &mut Draft<'_>) -> Flow {
 }
 
 /// A name that nobody in sight bears and no list of pods to delete holds (`sharding.md` E5).
-fn free_name(draft: &Draft<'_>, prefix: &str, group: &str, slot: i32) -> String {
+pub(super) fn free_name(draft: &Draft<'_>, prefix: &str, group: &str, slot: i32) -> String {
     let leaving: BTreeSet<&str> = draft.cluster.spec.groups().iter().flat_map(WorkerGroupSpec::to_delete).collect();
     names::pod(prefix, draft.cluster.metadata.uid(), group, slot, |name| {
         leaving.contains(name) || draft.pass.child(Kind::Pod, name).is_some()
@@ -204,7 +198,7 @@ fn free_name(draft: &Draft<'_>, prefix: &str, group: &str, slot: i32) -> String 
 }
 
 /// Every group in order; a group that lost pods to their end ends the step (2.6).
-fn workers(draft: &mut Draft<'_>) -> Flow {
+pub(super) fn workers(draft: &mut Draft<'_>) -> Flow {
     for group in draft.cluster.spec.groups().to_vec() {
         if worker_group(draft, &group) == Flow::Stop {
             return Flow::Stop;
@@ -227,6 +221,9 @@ fn worker_group(draft: &mut Draft<'_>, group: &WorkerGroupSpec) -> Flow {
         }
         return Flow::Next;
     }
+    if group.hosts() > 1 {
+        return replicas::group(draft, group, &pods);
+    }
     let mut spent = false;
     for pod in &pods {
         if let Some(why) = is_spent(*pod, &group.template) {
@@ -246,14 +243,19 @@ fn worker_group(draft: &mut Draft<'_>, group: &WorkerGroupSpec) -> Flow {
         for _ in pods.len()..wanted {
             create_worker(draft, group, &mut taken);
         }
-    } else {
+    } else if surplus_goes(draft) {
         remove_surplus(draft, &mut pods, wanted);
     }
     Flow::Next
 }
 
+/// Whether pods beyond those wanted go. Where Ray's autoscaler is on it names the ones that it can spare.
+pub(super) fn surplus_goes(draft: &Draft<'_>) -> bool {
+    !draft.cluster.spec.autoscaling()
+}
+
 /// Says whether it was not going already.
-fn delete_worker(draft: &mut Draft<'_>, pod: Pod<'_>, why: &str) -> bool {
+pub(super) fn delete_worker(draft: &mut Draft<'_>, pod: Pod<'_>, why: &str) -> bool {
     let deleted = draft.pass.delete(pod.row, Propagation::Background);
     if deleted {
         let name = draft.pass.full_name(&pod.row.id.name);
@@ -267,7 +269,8 @@ fn create_worker(draft: &mut Draft<'_>, group: &WorkerGroupSpec, taken: &mut BTr
     taken.insert(index);
     let prefix = names::worker_prefix(draft.cluster.metadata.name(), &group.group_name);
     let name = free_name(draft, &prefix, &group.group_name, index);
-    let mut body = build::worker_pod(&draft.cluster, group, index, draft.flags);
+    let slot = build::Slot { replica: index, host: None };
+    let mut body = build::worker_pod(&draft.cluster, group, slot, draft.flags);
     body["metadata"]["name"] = json!(name);
     draft.pass.create(Kind::Pod, body);
     let full = draft.pass.full_name(&name);

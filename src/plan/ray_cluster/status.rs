@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Draft, Pod, head_services};
+use super::services::head_services;
+use super::{Draft, Pod};
 use crate::api::Time;
 use crate::api::names::RAY_NODE_TYPE_LABEL;
 use crate::api::ray::{ClusterCondition, RayClusterStatus, Texts};

@@ -10,6 +10,9 @@ use crate::plan::tiny_world::{World, ray_job};
 use crate::plan::{Action, Fetched};
 use crate::row::TableChange;
 
+mod beside;
+mod replicas;
+
 fn ray_cluster() -> Value {
     json!({
         "apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": { "name": "c" },
@@ -160,11 +163,11 @@ fn recreate_replaces_all_pods_when_the_spec_changes() {
 fn what_is_not_built_is_refused_by_name_in_event_and_status() {
     let mut world = World::new();
     let mut cluster = ray_cluster();
-    cluster["spec"]["enableInTreeAutoscaling"] = json!(true);
+    cluster["spec"]["gcsFaultToleranceOptions"] = json!({ "redisAddress": "redis:6379" });
     let id = world.apply(cluster);
     world.settle();
     assert_eq!(world.objects.len(), 1);
-    assert!(world.status(&id)["reason"].as_str().unwrap().contains("enableInTreeAutoscaling"));
+    assert!(world.status(&id)["reason"].as_str().unwrap().contains("gcsFaultToleranceOptions"));
     assert!(world.events[0].starts_with("NotSupportedYet"));
 }
 

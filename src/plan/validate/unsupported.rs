@@ -30,31 +30,13 @@ fn job_rules(job: &RayJob, annotation: &dyn Fn(&str) -> String) -> Rule {
 }
 
 fn spec(spec: &RayClusterSpec, at: &str, annotation: &dyn Fn(&str) -> String) -> Rule {
-    let auth = spec.auth_options.as_ref().is_some_and(|a| a.mode.as_deref() != Some("disabled"));
-    let on = |key: &str| annotation(key).eq_ignore_ascii_case("true");
-    for (set, field, what) in [
-        (spec.autoscaling(), "enableInTreeAutoscaling", "Ray's autoscaler"),
-        (spec.gcs_fault_tolerance_options.is_some(), "gcsFaultToleranceOptions", "GCS fault tolerance"),
-        (auth, "authOptions", "token authentication"),
-        (spec.head().enable_ingress == Some(true), "headGroupSpec.enableIngress", "an Ingress for the head"),
-    ] {
-        if set {
-            return broken(format!("{at}.{field}"), format!("{what} is not built yet"));
-        }
+    const SWITCH: &str = "ray.io/ft-enabled";
+    let not_built = "GCS fault tolerance is not built yet";
+    if spec.gcs_fault_tolerance_options.is_some() {
+        return broken(format!("{at}.gcsFaultToleranceOptions"), not_built);
     }
-    for (key, what) in [
-        ("ray.io/ft-enabled", "GCS fault tolerance"),
-        ("ray.io/enable-serve-service", "a Serve Service of a RayCluster"),
-    ] {
-        if on(key) {
-            return broken(format!("metadata.annotations[{key}]"), format!("{what} is not built yet"));
-        }
-    }
-    if let Some(i) = spec.groups().iter().position(|g| g.hosts() > 1) {
-        return broken(
-            format!("{at}.workerGroupSpecs[{i}].numOfHosts"),
-            "replicas of more than one host are not built yet",
-        );
+    if annotation(SWITCH).eq_ignore_ascii_case("true") {
+        return broken(format!("metadata.annotations[{SWITCH}]"), not_built);
     }
     Ok(())
 }

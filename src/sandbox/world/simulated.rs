@@ -291,7 +291,8 @@ impl Simulated {
                 self.later(id, Step::Ready(name.clone()), now);
                 self.later(id, Step::Submit(name), ready);
             }
-            Role::Other { exit_code } if ends == "Never" || ends == "OnFailure" => {
+            // What stands beside Ray serves it as long as it runs: the autoscaler, collectors of logs.
+            Role::Other { exit_code } if (ends == "Never" || ends == "OnFailure") && !beside_ray(pod) => {
                 self.later(id, Step::Ready(name.clone()), now);
                 let over = now + draw(self.profile.run_ms, &["run", id, &name]);
                 self.later(id, Step::End(name, exit_code), over);
@@ -368,6 +369,11 @@ fn named<'a>(pod: &'a Value, name: &str) -> Option<&'a Value> {
 
 fn after_init(pod: &Value, at: usize) -> Step {
     if at + 1 < list(pod, "/spec/initContainers").len() { Step::StartInit(at + 1) } else { Step::StartMain }
+}
+
+/// Whether the pod is a node of a Ray cluster.
+fn beside_ray(pod: &Value) -> bool {
+    matches!(entry(pod, "/metadata/labels", "ray.io/node-type"), "head" | "worker")
 }
 
 /// From the container's command line and its pod's labels.

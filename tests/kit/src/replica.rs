@@ -8,7 +8,7 @@ use std::time::Duration;
 use rayfleet::api::wire::{Reply, Request};
 use rayfleet::api::{Cluster, Id, Kind, Time};
 use rayfleet::engine::{Effect, Engine, Input, Outcome, Presence, Standing, Ticket, request};
-use rayfleet::plan::{Action, Flags, Question};
+use rayfleet::plan::{Action, Flags, Question, TokenKey};
 use rayfleet::row::TableChange;
 use rayfleet::shell::heartbeat::requests::{self as leases, Asked};
 use rayfleet::shell::informer::core::{End, Informer, InformerEffect, InformerEvent};
@@ -83,7 +83,11 @@ impl Replica {
         let Setup { seat, process, profile, seed, dead, members, hold, dangers } = setup;
         let me = Identity { seat, process, place: "host".to_owned() };
         let mutant = Mutant::new(dangers);
-        let flags = Flags { tombstone_hold_ms: hold.as_millis() as u64, ..Flags::default() };
+        let flags = Flags {
+            tombstone_hold_ms: hold.as_millis() as u64,
+            token_key: Some(TokenKey::new([7; 32])),
+            ..Flags::default()
+        };
         let mut replica = Self {
             engine: mutant.engine(flags, seed),
             mutant,

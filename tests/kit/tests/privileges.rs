@@ -10,7 +10,7 @@ use kit::planes::Binary;
 use kit::real_fleet::audit::{AuditLog, Entry, Right, allowed};
 use kit::real_fleet::{CONTROLLER, RealFleet, create, get, until};
 use rayfleet::api::wire::{Method, Request};
-use rayfleet::plan::Flags;
+use rayfleet::plan::{Flags, TokenKey};
 use rayfleet::sandbox::world::fleet::Fleet;
 use rayfleet::shell::client::Client;
 use rayfleet::shell::kubeconfig::member_config;
@@ -27,6 +27,7 @@ const CLUSTERS: &str = "/apis/ray.io/v1/namespaces/lives/rayclusters";
 
 /// Why what was written is read alone: `get` of each kind that is written.
 const READ_BACK: &str = "what came of a write that was not answered is read back";
+const GRANTED: &str = "held because it is granted to Ray's autoscaler";
 const SERIES: &str = "an Event that repeats for longer than 30 s becomes a series";
 /// What is allowed for code that the lives played here need not reach: file, verb, group, resource, when it is reached. A
 /// machine that is slow enough reaches some of it.
@@ -46,6 +47,9 @@ const UNREACHED: &[(&str, &str, &str, &str, &str)] = &[
     ("member", "get", "scheduling.volcano.sh", "podgroups", READ_BACK),
     ("member", "patch", "", "services", "a retried RayJob's Service follows it to its next RayCluster"),
     ("member", "patch", "events.k8s.io", "events", SERIES),
+    ("member", "patch", "", "pods/resize", GRANTED),
+    ("member", "patch", "ray.io", "rayclusters", GRANTED),
+    ("member", "update", "networking.k8s.io", "ingresses", "somebody changed the Ingress of a RayCluster"),
     ("member", "patch", "", "pods", "with strategy Recreate, a head that another version made is marked as ours"),
 ];
 
@@ -101,7 +105,11 @@ async fn play(hub: &Client) {
     let rule = json!({"policy": "DeleteSelf", "condition": {"jobStatus": "SUCCEEDED"}});
     let deletes_itself = json!({"shutdownAfterJobFinishes": false, "deletionStrategy": {"deletionRules": [rule]}});
     create(hub, JOBS, &job("deletes-itself", deletes_itself)).await.unwrap();
-    let cluster = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": cluster_spec(),
+    let mut standing = cluster_spec();
+    standing["enableInTreeAutoscaling"] = true.into();
+    standing["headGroupSpec"]["enableIngress"] = true.into();
+    standing["authOptions"] = json!({"mode": "token"});
+    let cluster = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": standing,
                          "metadata": {"name": "standing", "namespace": "lives", "labels": {"volcano.sh/queue-name": "ml"}}});
     create(hub, CLUSTERS, &cluster).await.unwrap();
     let metadata = |name: &str| json!({"name": name, "namespace": "lives"});
@@ -178,7 +186,7 @@ async fn the_controller_uses_exactly_what_deploy_allows_it() {
         seat: "a".into(),
         namespace: "rayfleet-system".into(),
         profile: Profile::FAST,
-        flags: Flags::default(),
+        flags: Flags { token_key: Some(TokenKey::new([7; 32])), ..Flags::default() },
     };
     let (controller, _questions) = Controller::new(settings);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
