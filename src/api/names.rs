@@ -22,6 +22,9 @@ pub const CLUSTER_LABEL: &str = "rayfleet.io/cluster";
 /// Index label on the root object for people and selectors: stage of its `Placement`.
 pub const STAGE_LABEL: &str = "rayfleet.io/stage";
 
+/// KubeRay's, on a RayCluster: its head is not made again once all of it has run.
+pub const DISABLE_HEAD_RESTART: &str = "ray.io/disable-provisioned-head-restart";
+
 /// On a RayCronJob that is not carried out: why, in a sentence. Its status has no place for that.
 pub const REFUSED: &str = "rayfleet.io/refused";
 

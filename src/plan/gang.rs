@@ -33,7 +33,7 @@ pub fn shape(root: &Value, flags: &Flags) -> Result<GangShape, String> {
                         .into(),
                 );
             }
-            let cluster = build::cluster_of(&job, job.metadata.name());
+            let cluster = build::cluster_of(&job, job.metadata.name())?;
             let submits = job.spec.mode() == "K8sJobMode";
             let submitter = if submits { Some(build::submitter_template(&job, &cluster)?) } else { None };
             (cluster, submitter)

@@ -3,16 +3,18 @@
 
 use serde_json::{Map, Value, json};
 
-use super::owner_reference;
 use super::pod_group::mark;
-use crate::api::names::{ORIGINATED_KIND_LABEL, ORIGINATED_NAME_LABEL};
-use crate::api::ray::{ObjectMeta, OwnerReference, RayCluster, RayJob};
+use super::submitter::sidecar;
+use super::{owner_reference, push};
+use crate::api::names::{DISABLE_HEAD_RESTART, ORIGINATED_KIND_LABEL, ORIGINATED_NAME_LABEL};
+use crate::api::ray::{ObjectMeta, OwnerReference, RayCluster, RayClusterSpec, RayJob};
 
 /// Annotations that belong to the mirror itself and do not go to its children.
 const OURS: &str = "rayfleet.io/";
 
-/// The RayCluster of this name for the RayJob. With a queue among the job's labels, Volcano's marks are on it.
-pub fn cluster_of(job: &RayJob, name: &str) -> RayCluster {
+/// The RayCluster of this name for the RayJob. With a queue among the job's labels, Volcano's marks are on it. In SidecarMode
+/// the submitter is part of its head; the error names the field that it cannot be made of.
+pub fn cluster_of(job: &RayJob, name: &str) -> Result<RayCluster, String> {
     let mode = job.spec.mode();
     let mut labels = job.metadata.labels.clone().unwrap_or_default();
     labels.retain(|key, _| !key.starts_with(OURS));
@@ -27,8 +29,13 @@ pub fn cluster_of(job: &RayJob, name: &str) -> RayCluster {
         let marked = marks["metadata"]["annotations"].as_object().into_iter().flatten();
         annotations.extend(marked.map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())));
     }
+    let mut spec = job.spec.ray_cluster_spec.clone().unwrap_or_default();
+    if mode == "SidecarMode" {
+        annotations.insert(DISABLE_HEAD_RESTART.into(), "true".into());
+        with_submitter(job, &mut spec)?;
+    }
     let owner: OwnerReference = serde_json::from_value(owner_reference("RayJob", &job.metadata)).unwrap_or_default();
-    RayCluster {
+    Ok(RayCluster {
         api_version: "ray.io/v1".into(),
         kind: "RayCluster".into(),
         metadata: ObjectMeta {
@@ -39,9 +46,19 @@ pub fn cluster_of(job: &RayJob, name: &str) -> RayCluster {
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },
-        spec: job.spec.ray_cluster_spec.clone().unwrap_or_default(),
+        spec,
         ..RayCluster::default()
-    }
+    })
+}
+
+/// The submitter beside the head, whose pod ends with it: what ran there once is not started again (7.3).
+fn with_submitter(job: &RayJob, spec: &mut RayClusterSpec) -> Result<(), String> {
+    let Some(head) = &mut spec.head_group_spec else { return Ok(()) };
+    let Some(ray) = head.template.ray_container() else { return Ok(()) };
+    let sidecar = sidecar(job, ray)?;
+    push(&mut head.template.0["spec"], "containers", sidecar);
+    head.template.0["spec"]["restartPolicy"] = json!("Never");
+    Ok(())
 }
 
 /// The runtime environment as JSON; `None` where there is none. The error says what is wrong with the YAML.

@@ -29,7 +29,7 @@ pub use service::{
     serve_service_name,
 };
 pub use sizes::{Sizes, desired_pods, min_pods, pod_resources, sizes};
-pub use submitter::{submitter_job, submitter_template};
+pub use submitter::{SUBMITTER, submitter_job, submitter_template};
 
 use serde_json::{Value, json};
 

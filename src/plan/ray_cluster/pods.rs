@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Draft, Pod, replicas};
 use crate::api::Kind;
-use crate::api::names::{ORIGINATED_KIND_LABEL, RAY_GROUP_LABEL};
+use crate::api::names::{DISABLE_HEAD_RESTART, ORIGINATED_KIND_LABEL, RAY_GROUP_LABEL};
 use crate::api::ray::{PodTemplate, WorkerGroupSpec};
 use crate::plan::pass::Flow;
 use crate::plan::{Propagation, build, names};
@@ -162,7 +162,7 @@ pub(super) fn head(draft: &mut Draft<'_>) -> Flow {
 }
 
 fn create_head(draft: &mut Draft<'_>) -> Flow {
-    let once = draft.cluster.metadata.annotation("ray.io/disable-provisioned-head-restart") == "true";
+    let once = draft.cluster.metadata.annotation(DISABLE_HEAD_RESTART) == "true";
     if once && draft.cluster.is("RayClusterProvisioned") {
         draft.pass.waits_for("its head is gone and is not made again");
         return Flow::Stop;

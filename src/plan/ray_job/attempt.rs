@@ -83,11 +83,16 @@ fn pod_group(draft: &mut Draft<'_>) -> Flow {
     if draft.pass.is_mirror() || !build::uses_volcano(&draft.job.metadata) {
         return Flow::Next;
     }
-    let Some(spec) = &draft.job.spec.ray_cluster_spec else { return Flow::Next };
-    let mut size = build::size_of_cluster(spec);
+    if draft.job.spec.ray_cluster_spec.is_none() {
+        return Flow::Next;
+    }
+    let cluster = match build::cluster_of(&draft.job, "") {
+        Ok(cluster) => cluster,
+        Err(error) => return not_made(draft, "", &error),
+    };
+    let mut size = build::size_of_cluster(&cluster.spec);
     if draft.job.spec.mode() == "K8sJobMode" {
         // The submitter comes later: it is room that is kept, not a member that is waited for.
-        let cluster = build::cluster_of(&draft.job, "");
         let template = build::submitter_template(&draft.job, &cluster).unwrap_or_default();
         for (name, quantity) in build::pod_resources(&crate::api::ray::PodTemplate(template)) {
             *size.min_resources.entry(name).or_default() += quantity;
@@ -103,7 +108,14 @@ pub(super) fn ensure_cluster(draft: &mut Draft<'_>) -> Option<RayCluster> {
     let full = draft.pass.full_name(&name);
     match draft.pass.child(Kind::RayCluster, &name) {
         None => {
-            let body = serde_json::to_value(build::cluster_of(&draft.job, &name)).unwrap_or_default();
+            let built = match build::cluster_of(&draft.job, &name) {
+                Ok(built) => built,
+                Err(error) => {
+                    not_made(draft, &name, &error);
+                    return None;
+                }
+            };
+            let body = serde_json::to_value(built).unwrap_or_default();
             draft.pass.create(Kind::RayCluster, body);
             draft.pass.note(false, "CreatedRayCluster", "Create", format!("Created RayCluster {full}"));
             draft.pass.waits_for(format!("RayCluster {full} is being made"));
@@ -125,6 +137,14 @@ pub(super) fn ensure_cluster(draft: &mut Draft<'_>) -> Option<RayCluster> {
             found
         }
     }
+}
+
+/// What a RayCluster is made of cannot be used.
+fn not_made(draft: &mut Draft<'_>, name: &str, error: &str) -> Flow {
+    let text = format!("Failed to create RayCluster {}: {error}", draft.pass.full_name(name));
+    draft.pass.note(true, "FailedToCreateRayCluster", "Create", text.clone());
+    draft.pass.waits_for(text);
+    Flow::Stop
 }
 
 /// `host:port` of the head Service's port `dashboard`.

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::attempt::{ensure_cluster, is_stopped};
 use super::{Draft, after, time};
+use crate::api::names::RAY_NODE_TYPE_LABEL;
 use crate::api::ray::RayCluster;
-use crate::api::{Kind, Time};
+use crate::api::{Kind, Time, Uid};
 use crate::plan::pass::Flow;
 use crate::plan::{Action, JobAnswer, Question, SubmitOutcome, build};
 use crate::row::Facts;
@@ -32,11 +33,15 @@ pub(super) fn running(draft: &mut Draft<'_>) -> Flow {
     if head_service(draft, &cluster) == Flow::Stop {
         return Flow::Stop;
     }
-    let submitter = match submitter(draft) {
+    let submitter = match submitter(draft, &cluster) {
         Ok(submitter) => submitter,
-        Err(why) => {
+        Err(NoSubmitter::Unclear(why)) => {
             draft.pass.waits_for(why);
             return Flow::Stop;
+        }
+        Err(NoSubmitter::Lost(why)) => {
+            draft.go("Failed", "AppFailed", why);
+            return Flow::Next;
         }
     };
     let end = submitter_end(draft, &submitter);
@@ -130,14 +135,27 @@ struct Submitter {
     failed: Option<String>,
 }
 
-fn submitter(draft: &Draft<'_>) -> Result<Submitter, String> {
-    if draft.job.spec.mode() != "K8sJobMode" {
-        return Ok(Submitter { finished: None, failed: None });
+/// Why nothing is known of the submitter.
+enum NoSubmitter {
+    /// It may come to be known.
+    Unclear(String),
+    /// It is gone for good, and the job with it.
+    Lost(String),
+}
+
+fn submitter(draft: &Draft<'_>, cluster: &RayCluster) -> Result<Submitter, NoSubmitter> {
+    match draft.job.spec.mode() {
+        "K8sJobMode" => by_job(draft),
+        "SidecarMode" => beside_head(draft, cluster),
+        _ => Ok(Submitter { finished: None, failed: None }),
     }
+}
+
+fn by_job(draft: &Draft<'_>) -> Result<Submitter, NoSubmitter> {
     let name = draft.job.metadata.name();
     let row = draft.pass.child(Kind::Job, name);
     let Some(Facts::Job(facts)) = row.map(|row| &row.facts) else {
-        return Err(format!("its submitter, Job {}, is gone", draft.pass.full_name(name)));
+        return Err(NoSubmitter::Unclear(format!("its submitter, Job {}, is gone", draft.pass.full_name(name))));
     };
     let ended = facts.conditions.iter().find(|(kind, ..)| matches!(&**kind, "Complete" | "Failed"));
     let failed = facts.conditions.iter().find(|(kind, ..)| &**kind == "Failed");
@@ -145,6 +163,33 @@ fn submitter(draft: &Draft<'_>) -> Result<Submitter, String> {
         finished: ended.and_then(|(.., at)| *at),
         failed: failed.map(|(_, reason, message, _)| format!("the submitter failed: {reason}: {message}")),
     })
+}
+
+/// The container in the head's pod (7.3). A head that is gone takes job and submitter along.
+fn beside_head(draft: &Draft<'_>, cluster: &RayCluster) -> Result<Submitter, NoSubmitter> {
+    let uid = Uid::from(cluster.metadata.uid());
+    let pods = draft.pass.tables.owned_by(&uid);
+    let heads = pods.filter_map(|row| match &row.facts {
+        Facts::Pod(facts) if row.label(RAY_NODE_TYPE_LABEL) == "head" => Some(facts),
+        _ => None,
+    });
+    let heads: Vec<_> = heads.collect();
+    let name = draft.pass.full_name(cluster.metadata.name());
+    let [head] = heads.as_slice() else {
+        return Err(if heads.is_empty() {
+            NoSubmitter::Lost(format!("the head pod of RayCluster {name} is gone, and the submitter with it"))
+        } else {
+            NoSubmitter::Unclear(format!("RayCluster {name} has {} head pods", heads.len()))
+        });
+    };
+    let Some(container) = head.containers.iter().find(|c| &*c.name == build::SUBMITTER) else {
+        return Ok(Submitter { finished: None, failed: None });
+    };
+    let failed = container.exit_code.filter(|code| *code != 0);
+    let failed = failed.map(|code| {
+        format!("the submitter failed: container {} ended with code {code} ({})", build::SUBMITTER, container.reason)
+    });
+    Ok(Submitter { finished: container.exit_code.and(container.finished), failed })
 }
 
 /// Asks Ray about the job, or uses the answer if it is fresh.
@@ -295,7 +340,7 @@ fn known(draft: &mut Draft<'_>, cluster: &RayCluster, info: &Value, submitter_fi
         }
     }
     draft.new.ray_job_info = Some(times);
-    let done = draft.job.spec.mode() != "K8sJobMode" || submitter_finished;
+    let done = !matches!(draft.job.spec.mode(), "K8sJobMode" | "SidecarMode") || submitter_finished;
     match status.as_str() {
         "FAILED" if done => draft.go("Failed", "AppFailed", ""),
         status if done && is_terminal(status) => draft.go("Complete", "", ""),

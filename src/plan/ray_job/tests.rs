@@ -6,6 +6,8 @@ use crate::api::{Id, Kind};
 use crate::plan::SubmitOutcome;
 use crate::plan::tiny_world::{World, ray_job};
 
+mod sidecar;
+
 fn state(world: &World, id: &Id) -> String {
     world.status(id)["jobDeploymentStatus"].as_str().unwrap_or_default().to_owned()
 }

@@ -43,7 +43,12 @@ impl Refusal {
     /// Whether the object keeps every rule, and asks for what this release does not do: it is not built, or stands behind a
     /// gate of KubeRay's that is off.
     pub fn is_of_this_release(&self) -> bool {
-        self.event_reason == NOT_BUILT || self.message.ends_with(GATE_OFF)
+        self.event_reason == NOT_BUILT || self.is_by_gate()
+    }
+
+    /// Whether KubeRay refuses it too, with its gates as they are by default.
+    pub fn is_by_gate(&self) -> bool {
+        self.message.ends_with(GATE_OFF)
     }
 }
 

@@ -208,7 +208,15 @@ fn refusals_name_the_field() {
     assert_eq!(field(|j| j["spec"]["suspend"] = true.into()), "spec.suspend");
     assert_eq!(field(|j| j["spec"]["rayClusterSpec"] = serde_json::json!({})), "spec.rayClusterSpec.headGroupSpec");
     assert_eq!(field(|j| j["spec"]["runtimeEnvYAML"] = "abc".into()), "spec.runtimeEnvYAML");
-    assert_eq!(field(|j| j["spec"]["submissionMode"] = "SidecarMode".into()), "spec.submissionMode");
+    let redis = |j: &mut Value| {
+        j["spec"]["rayClusterSpec"]["gcsFaultToleranceOptions"] = serde_json::json!({ "redisAddress": "r:6379" });
+    };
+    assert_eq!(field(redis), "spec.rayClusterSpec.gcsFaultToleranceOptions");
+    let tokens = |j: &mut Value| {
+        j["spec"]["rayClusterSpec"]["rayVersion"] = "2.52.0".into();
+        j["spec"]["rayClusterSpec"]["authOptions"] = serde_json::json!({ "mode": "token" });
+    };
+    assert_eq!(field(tokens), "spec.rayClusterSpec.authOptions");
     let limits = |value: &str| {
         let value = serde_json::json!({ "limits": { "cpu": value } });
         whole_job(|j| {

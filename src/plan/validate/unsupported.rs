@@ -17,11 +17,12 @@ pub(super) fn ray_job_is_built(job: &RayJob) -> Result<(), Refusal> {
 }
 
 fn job_rules(job: &RayJob, annotation: &dyn Fn(&str) -> String) -> Rule {
-    if job.spec.mode() == "SidecarMode" {
-        return broken("spec.submissionMode", "SidecarMode is not built yet; K8sJobMode and HTTPMode are");
-    }
     if job.spec.selected_cluster().is_some() {
         return broken("spec.clusterSelector", "jobs on a RayCluster that exists are not built yet");
+    }
+    let auth = job.spec.ray_cluster_spec.as_ref().and_then(|spec| spec.auth_options.as_ref());
+    if auth.is_some_and(|options| options.mode.as_deref() == Some("token")) {
+        return broken("spec.rayClusterSpec.authOptions", "jobs on a Ray that asks for tokens are not built yet");
     }
     match &job.spec.ray_cluster_spec {
         Some(cluster) => spec(cluster, "spec.rayClusterSpec", annotation),

@@ -161,6 +161,12 @@ impl Dashboard {
         self.heads.get(head)?.jobs.get(id).map(Job::terminal_at)
     }
 
+    /// Whether a job has ended well by now.
+    pub fn job_succeeded(&self, head: &str, id: &str, now: Time) -> bool {
+        let job = self.heads.get(head).and_then(|head| head.jobs.get(id));
+        job.is_some_and(|job| job.stage(now) == Stage::Succeeded)
+    }
+
     /// What a job's log says by now.
     pub fn job_log(&self, head: &str, id: &str, now: Time) -> Option<String> {
         self.heads.get(head)?.jobs.get(id).map(|job| job.log(id, now))

@@ -190,11 +190,12 @@ impl Simulated {
     /// What a container's log says; `None` if the pod is not here.
     pub fn log(&self, namespace: &str, pod: &str, container: &str, now: Time) -> Option<String> {
         let wanted = format!("{namespace}/{pod}");
-        let found = self.pods.values().find(|p| place(&p.object) == wanted)?;
+        let (own, found) = self.pods.iter().find(|(_, p)| place(&p.object) == wanted)?;
         let role = role(&found.object, named(&found.object, container)?);
         Some(match role {
-            Role::Submitter { service, id, .. } => self
-                .head_of(namespace, &service)
+            Role::Submitter { service, id, .. } => Some(own.as_str())
+                .filter(|_| service.is_empty())
+                .or_else(|| self.head_of(namespace, &service))
                 .and_then(|head| self.dashboard.job_log(head, &id, now))
                 .unwrap_or_else(|| "Waiting for Ray Dashboard\n".to_owned()),
             Role::RayNode => "(simulated) Ray runtime started.\n".to_owned(),
@@ -330,7 +331,11 @@ impl Simulated {
         let runs = self.pods.get(id).is_some_and(|p| p.running.contains_key(container));
         let Some(found) = named(pod, container).filter(|_| runs) else { return };
         let Role::Submitter { service, id: job, entrypoint } = role(pod, found) else { return };
-        let Some(head) = self.head_of(namespace(pod), &service).map(str::to_owned) else {
+        let head = match &*service {
+            "" => Some(id).filter(|id| self.dashboard.is_up(id)),
+            service => self.head_of(namespace(pod), service),
+        };
+        let Some(head) = head.map(str::to_owned) else {
             self.later(id, Step::Submit(container.to_owned()), now + LOOK_AGAIN);
             return;
         };
@@ -349,10 +354,13 @@ impl Simulated {
     fn follow(&mut self, id: &str, pod: &Value, container: &str, head: &str, now: Time) {
         let runs = self.pods.get(id).is_some_and(|p| p.running.contains_key(container));
         let Some(found) = named(pod, container).filter(|_| runs) else { return };
-        let Role::Submitter { id: job, .. } = role(pod, found) else { return };
+        let Role::Submitter { id: job, service, .. } = role(pod, found) else { return };
         match self.dashboard.job_ends(head, &job) {
-            // Following the log ends well whatever became of the job.
-            Some(ends) if ends <= now => self.end(id, container, 0, now),
+            // Waiting for the job ends as the job does; following the log ends well whatever became of it.
+            Some(ends) if ends <= now => {
+                let well = !service.is_empty() || self.dashboard.job_succeeded(head, &job, now);
+                self.end(id, container, i32::from(!well), now);
+            }
             Some(ends) => {
                 let again = Step::Follow(container.to_owned(), head.to_owned());
                 self.later(id, again, ends.min(now + FOLLOW));
@@ -406,9 +414,11 @@ fn submitter(line: &str) -> Option<Role> {
     };
     let address = option("--address")?;
     let host = address.split_once("://").map_or(address, |(_, rest)| rest);
-    let service = host.split(['.', ':', '/']).next()?.to_owned();
+    // Beside its head a submitter goes by no Service.
+    let own = host.starts_with("127.0.0.1:");
+    let service = if own { String::new() } else { host.split(['.', ':', '/']).next()?.to_owned() };
     let id = option("--submission-id")?.to_owned();
-    let entrypoint = entrypoint.split(" ; fi").next().unwrap_or(entrypoint).trim().to_owned();
+    let entrypoint = entrypoint.split(" ; fi").next().unwrap_or(entrypoint).trim().trim_end_matches(" ;").to_owned();
     Some(Role::Submitter { service, id, entrypoint })
 }
 

@@ -37,10 +37,12 @@ pub(super) fn of(kind: Kind, root: &Value, refusal: Option<&Refusal>, manifest: 
     if let Some(refusal) = refusal {
         // What it is refused for must stand on the object itself.
         let told = |w: &World| w.hub(&path).is_some_and(|o| o["status"].to_string().contains(&refusal.message));
-        return if world.until(LIMIT, told) {
-            Ok(Standing::Explained(format!("{refusal}")))
+        return if !world.until(LIMIT, told) {
+            Err(format!("{refusal}, and the object does not say so: {}", status(&world, &path)))
+        } else if refusal.is_by_gate() {
+            Ok(Standing::Equal(format!("accepted, lossless; refused as by KubeRay with its default gates: {refusal}")))
         } else {
-            Err(format!("it is not built ({refusal}), and the object does not say so: {}", status(&world, &path)))
+            Ok(Standing::Explained(format!("{refusal}")))
         };
     }
     let reached = |w: &World| w.hub(&path).is_some_and(|object| is_there(kind, object));
