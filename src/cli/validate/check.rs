@@ -254,8 +254,8 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_an_error_of_its_own_reason() {
-        let text = JOB.replace("entrypoint: echo", "submissionMode: SidecarMode");
-        assert_eq!(only(&text).1, "spec.submissionMode");
+        let text = JOB.replace("{headGroupSpec:", "{gcsFaultToleranceOptions: {redisAddress: r}, headGroupSpec:");
+        assert_eq!(only(&text).1, "spec.rayClusterSpec.gcsFaultToleranceOptions");
     }
 
     #[test]

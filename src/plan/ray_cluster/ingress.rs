@@ -56,10 +56,14 @@ fn corrected(there: &Value, mut wanted: Value) -> Option<Value> {
     let mut body = there.clone();
     body["spec"] = wanted["spec"].take();
     for key in ["labels", "annotations"] {
-        match (wanted["metadata"][key].take(), body["metadata"].as_object_mut()) {
-            (Value::Null, Some(metadata)) => drop(metadata.remove(key)),
-            (map, Some(metadata)) => drop(metadata.insert(key.to_owned(), map)),
-            _ => {}
+        let mut map = wanted["metadata"][key].as_object().cloned().unwrap_or_default();
+        // What the engine writes on all that is ours is nobody's change.
+        let marks = there["metadata"][key].as_object().into_iter().flatten();
+        map.extend(marks.filter(|(key, _)| key.starts_with("rayfleet.io/")).map(|(k, v)| (k.clone(), v.clone())));
+        match body["metadata"].as_object_mut() {
+            Some(metadata) if map.is_empty() => drop(metadata.remove(key)),
+            Some(metadata) => drop(metadata.insert(key.to_owned(), Value::Object(map))),
+            None => {}
         }
     }
     (body != *there).then_some(body)

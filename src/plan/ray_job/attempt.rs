@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use super::poll::has_submitted;
 use super::{Draft, after, time};
 use crate::api::Kind;
 use crate::api::ray::{RayCluster, RayJobInfo};
@@ -57,7 +58,9 @@ pub(super) fn initializing(draft: &mut Draft<'_>) -> Flow {
     let Some(cluster) = ensure_cluster(draft) else { return Flow::Stop };
     if draft.new.dashboard_url.as_deref().unwrap_or_default().is_empty() {
         let state = cluster.status.as_ref().and_then(|s| s.state.as_deref()).unwrap_or_default();
-        if state != "ready" {
+        // A head whose submitter has ended is not ready any more: where the job was quicker than its workers, the cluster
+        // never would be.
+        if state != "ready" && !has_submitted(draft, &cluster) {
             draft.new.ray_cluster_status.clone_from(&cluster.status);
             let text = format!("RayCluster {} is not ready", cluster.metadata.name());
             draft.pass.waits_for(text);

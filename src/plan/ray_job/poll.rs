@@ -165,6 +165,12 @@ fn by_job(draft: &Draft<'_>) -> Result<Submitter, NoSubmitter> {
     })
 }
 
+/// Whether a submitter beside the head has ended.
+pub(super) fn has_submitted(draft: &Draft<'_>, cluster: &RayCluster) -> bool {
+    draft.job.spec.mode() == "SidecarMode"
+        && beside_head(draft, cluster).is_ok_and(|submitter| submitter.finished.is_some())
+}
+
 /// The container in the head's pod (7.3). A head that is gone takes job and submitter along.
 fn beside_head(draft: &Draft<'_>, cluster: &RayCluster) -> Result<Submitter, NoSubmitter> {
     let uid = Uid::from(cluster.metadata.uid());

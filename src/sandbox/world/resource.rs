@@ -53,6 +53,9 @@ impl Resource {
             Kind::Secret,
             Kind::ConfigMap,
             Kind::ServiceAccount,
+            Kind::Role,
+            Kind::RoleBinding,
+            Kind::Ingress,
             Kind::Node,
             Kind::Namespace,
             Kind::Job,
@@ -65,8 +68,6 @@ impl Resource {
         all.extend([
             Self::new("", "v1", "endpoints", "Endpoints", true),
             Self::new("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true),
-            Self::new("rbac.authorization.k8s.io", "v1", "roles", "Role", true),
-            Self::new("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", true),
         ]);
         all
     }

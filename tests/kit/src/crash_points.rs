@@ -35,11 +35,14 @@ pub struct Story {
     pub pods: usize,
 }
 
-/// The stories that are played: HTTPMode with two workers, and K8sJobMode.
+/// The stories that are played: every way of submission that is built, and everything that a cluster may have beside its
+/// pods.
 pub fn stories() -> Vec<Story> {
     vec![
         Story { name: "http", job: ray_job("train").cpus(1).workers(2, 1), pods: 3 },
         Story { name: "k8s", job: ray_job("train").cpus(1).workers(1, 1).mode("K8sJobMode"), pods: 3 },
+        Story { name: "sidecar", job: ray_job("train").cpus(1).workers(1, 1).mode("SidecarMode"), pods: 2 },
+        Story { name: "beside", job: ray_job("train").cpus(1).workers(1, 1).hosts(2).beside(), pods: 3 },
     ]
 }
 

@@ -16,6 +16,9 @@ pub struct RayJob {
     entrypoint: String,
     shutdown: bool,
     config_map: Option<String>,
+    /// Pods per replica of the workers.
+    hosts: u32,
+    beside: bool,
 }
 
 /// A RayJob of one head with one CPU in HTTPMode, in namespace `default` and queue `ml`, that tears its cluster down.
@@ -31,6 +34,8 @@ pub fn ray_job(name: &str) -> RayJob {
         entrypoint: "python -c 'print(1)'".to_owned(),
         shutdown: true,
         config_map: None,
+        hosts: 1,
+        beside: false,
     }
 }
 
@@ -78,6 +83,18 @@ impl RayJob {
         self
     }
 
+    /// Each replica of the workers has so many hosts.
+    pub fn hosts(mut self, hosts: u32) -> Self {
+        self.hosts = hosts;
+        self
+    }
+
+    /// With all that stands beside the pods and is watched by nobody: Ray's autoscaler, an Ingress.
+    pub fn beside(mut self) -> Self {
+        self.beside = true;
+        self
+    }
+
     /// The manifest.
     pub fn manifest(&self) -> Value {
         let container = |name: &str, cpus: u32| {
@@ -105,9 +122,14 @@ impl RayJob {
                 "replicas": self.workers,
                 "minReplicas": self.workers,
                 "maxReplicas": self.workers,
+                "numOfHosts": self.hosts,
                 "rayStartParams": {},
                 "template": { "spec": { "containers": [container("ray-worker", self.worker_cpus)] } },
             }]);
+        }
+        if self.beside {
+            cluster["enableInTreeAutoscaling"] = json!(true);
+            cluster["headGroupSpec"]["enableIngress"] = json!(true);
         }
         json!({
             "apiVersion": "ray.io/v1",

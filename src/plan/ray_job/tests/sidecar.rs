@@ -66,3 +66,45 @@ fn a_head_that_is_gone_with_its_submitter_fails_the_job_and_is_not_made_again() 
     let heads = world.of(Kind::Pod).into_iter().filter(|(_, p)| p["metadata"]["labels"]["ray.io/node-type"] == "head");
     assert_eq!(heads.count(), 0);
 }
+
+/// Found by the simulator: the job had ended before its workers ran, its head was not ready any more, and the cluster never.
+#[test]
+fn a_job_that_is_quicker_than_its_workers_ends() {
+    let mut world = World::new();
+    let id = world.apply(ray_job("SidecarMode"));
+    world.settle();
+    let heads = world.of(Kind::Pod).into_iter().filter(|(_, p)| p["metadata"]["labels"]["ray.io/node-type"] == "head");
+    let head = heads.map(|(id, _)| id).next().unwrap();
+    world.edit(&head, |pod| {
+        pod["status"] = json!({
+            "phase": "Running", "podIP": "10.0.0.1", "conditions": [{ "type": "Ready", "status": "False" }],
+        });
+    });
+    submitter_ends(&mut world, &head, 0);
+    world.ray_says = Some(json!({ "status": "SUCCEEDED" }));
+    world.after(3);
+    world.after(3);
+    assert_eq!(world.status(&id)["jobDeploymentStatus"], "Complete", "{}", world.why(&id));
+}
+
+/// Report R22.
+#[test]
+fn a_submitter_that_fails_while_workers_are_pending_fails_the_job_promptly() {
+    let mut world = World::new();
+    let mut job = ray_job("SidecarMode");
+    job["spec"]["shutdownAfterJobFinishes"] = json!(true);
+    let id = world.apply(job);
+    world.settle();
+    let heads = world.of(Kind::Pod).into_iter().filter(|(_, p)| p["metadata"]["labels"]["ray.io/node-type"] == "head");
+    let head = heads.map(|(id, _)| id).next().unwrap();
+    world.edit(&head, |pod| pod["status"] = json!({ "phase": "Running", "podIP": "10.0.0.1" }));
+    submitter_ends(&mut world, &head, 1);
+    world.after(3);
+    world.after(3);
+    let status = world.status(&id);
+    assert_eq!((&status["jobDeploymentStatus"], &status["reason"]), (&json!("Failed"), &json!("SubmissionFailed")));
+    world.after(60);
+    world.bury();
+    world.settle();
+    assert_eq!(world.of(Kind::RayCluster).len(), 0, "it is shut down, as asked");
+}
