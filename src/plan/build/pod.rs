@@ -233,7 +233,9 @@ fn init_containers(spec: &mut Value, node: Node, cluster: &RayCluster, user: &Va
         auth::add_to(cluster, &mut wait);
         push(spec, "initContainers", wait);
     }
-    for container in spec["initContainers"].as_array_mut().into_iter().flatten() {
+    // Not by index: that would leave a null where a head has none.
+    let all = spec.get_mut("initContainers").and_then(Value::as_array_mut);
+    for container in all.into_iter().flatten() {
         push_env(container, "FQ_RAY_IP", head.fqdn);
         push_env(container, "RAY_IP", service);
     }
