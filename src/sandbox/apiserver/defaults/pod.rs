@@ -95,10 +95,16 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-fn volume(volume: &mut Value) {
+pub(super) fn volume(volume: &mut Value) {
     for key in ["configMap", "secret", "downwardAPI", "projected"] {
         if volume[key].is_object() {
             default(&mut volume[key], "defaultMode", json!(0o644));
+        }
+    }
+    let sources = volume.pointer_mut("/projected/sources").and_then(Value::as_array_mut);
+    for token in sources.into_iter().flatten().filter_map(|source| source.get_mut("serviceAccountToken")) {
+        if token.is_object() {
+            default(token, "expirationSeconds", json!(3600));
         }
     }
 }

@@ -152,3 +152,12 @@ fn a_put_without_addresses_keeps_them() {
     assert_eq!(put["spec"]["clusterIP"], service["spec"]["clusterIP"]);
     assert_eq!(validate(ty, &put, Some(&service)), []);
 }
+
+#[test]
+fn a_projected_token_lasts_an_hour_unless_its_volume_says_otherwise() {
+    let source = |token: Value| json!({"name": "v", "projected": {"sources": [{"serviceAccountToken": token}]}});
+    let mut volumes = [source(json!({"path": "token"})), source(json!({"path": "token", "expirationSeconds": 7200}))];
+    volumes.iter_mut().for_each(pod::volume);
+    let lasts = volumes.map(|v| v["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"].clone());
+    assert_eq!(lasts, [json!(3600), json!(7200)]);
+}
