@@ -28,6 +28,12 @@ const CONFLICT_LAST: Duration = Duration::from_secs(2);
 /// So many conflicts in a row, and our sight is doubted.
 const CONFLICTS_MAX: u32 = 5;
 
+/// Whether an object that is being deleted ends when it is stored like this.
+fn is_let_go(body: &Value) -> bool {
+    let metadata = &body["metadata"];
+    !metadata["deletionTimestamp"].is_null() && metadata["finalizers"].as_array().is_none_or(Vec::is_empty)
+}
+
 impl Engine {
     /// The outcome of a write has come.
     pub(super) fn done(&mut self, ticket: Ticket, outcome: Outcome, now: Time, out: &mut Vec<Effect>) {
@@ -87,6 +93,8 @@ impl Engine {
         }
         let what = match action {
             Action::Delete { seen, .. } => What::Going(seen.uid.clone()),
+            // The server answers with the version that it was at before, which is in sight already.
+            Action::Replace { body, seen, .. } if is_let_go(body) => What::Gone(seen.uid.clone()),
             _ => What::Reached(version),
         };
         for key in flight.blocks() {

@@ -68,6 +68,8 @@ pub(super) enum What {
     Reached(Version),
     /// This incarnation is gone or on its way.
     Going(Uid),
+    /// This incarnation is gone.
+    Gone(Uid),
     /// Nothing but the list.
     Listed,
 }
@@ -84,6 +86,7 @@ impl Expectation {
         match &self.what {
             What::Reached(version) => table.version >= *version || row.is_some_and(|row| row.version >= *version),
             What::Going(uid) => row.is_none_or(|row| row.uid != *uid || row.deleting.is_some()),
+            What::Gone(uid) => row.is_none_or(|row| row.uid != *uid),
             What::Listed => false,
         }
     }

@@ -69,6 +69,21 @@ fn after_a_deletion_that_incarnation_must_be_on_its_way() {
 }
 
 #[test]
+fn after_the_last_finalizer_is_let_go_the_object_must_be_gone() {
+    let mut story = running();
+    let mut going = mirror(120);
+    going.deleting = Some(story.now);
+    let let_go =
+        replace(eu_cluster(), &going, |body| body["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
+    story.once(Which::RayJob, does(vec![let_go]));
+    let (ticket, _) = only_write(&story.see(&eu_cluster(), going));
+    story.looks();
+    // The answer bears the version that is in sight already: by it alone the same would be sent once more, to nobody.
+    story.tell(Input::Done(ticket, ok(120)));
+    assert!(!story.looked(Which::RayJob));
+}
+
+#[test]
 fn an_unknown_outcome_is_found_out_by_a_read_after_the_time_limit() {
     let mut story = running();
     story.once(Which::RayJob, does(vec![create_pod("a")]));
