@@ -155,9 +155,19 @@ impl Site {
         [self.server.next_tick(), self.around.next_at()].into_iter().flatten().min()
     }
 
+    /// The core of a type among those around the server, to read what only it knows.
+    pub fn core<T: Surrounding>(&self) -> Option<&T> {
+        self.around.find()
+    }
+
+    /// The same, to tell it something.
+    pub fn core_mut<T: Surrounding>(&mut self) -> Option<&mut T> {
+        self.around.find_mut()
+    }
+
     /// The Ray dashboards of this cluster.
     pub fn dashboard(&self) -> Option<&Dashboard> {
-        self.around.find::<Nodes>().and_then(Nodes::dashboard)
+        self.core::<Nodes>().and_then(Nodes::dashboard)
     }
 }
 
@@ -172,8 +182,8 @@ fn record(cluster: &Cluster, recorder: &mut Recorder, line: &Line) -> Option<Str
     Some(object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Path of the collection that an object belongs to.
-fn collection(server: &ApiServer, object: &Value) -> String {
+/// Path of the collection that an object belongs to; its kind must be served.
+pub fn collection(server: &ApiServer, object: &Value) -> String {
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
     let kind = object["kind"].as_str().unwrap_or_default();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));

@@ -3,6 +3,7 @@
 //! Must not know what the product decides: it carries messages, and loses some.
 
 mod directed;
+mod exchange;
 mod faults;
 mod points;
 mod streams;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rayfleet::api::wire::{Method, Reply, Request};
-use rayfleet::api::{Cluster, MemberName, Time};
+use rayfleet::api::{Cluster, Time};
 use rayfleet::sandbox::apiserver::{Answer, WatchId};
 use rayfleet::shell::informer::core::End;
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ use shards::Profile;
 
 use self::directed::Directed;
 pub use self::directed::Trap;
+pub use self::exchange::Exchange;
 pub use self::faults::{DEATHS, Death};
 use self::streams::Stream;
 
@@ -33,7 +35,7 @@ use crate::site::Site;
 use crate::wish::{Outgoing, Setup, Wish};
 
 /// Where the simulated clock begins.
-const BEGIN: Time = Time(1_700_000_000_000);
+pub const BEGIN: Time = Time(1_700_000_000_000);
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -139,6 +141,8 @@ pub struct World {
     /// Links of single replicas that carry nothing at present.
     parted: BTreeSet<(usize, Cluster)>,
     directed: Directed,
+    /// What replicas sent and were answered, where somebody wants to read it.
+    exchanges: Option<Vec<Exchange>>,
 }
 
 impl World {
@@ -149,12 +153,14 @@ impl World {
 
     /// A fleet of these members with this many replicas (seats `a`, `b`, …), whose links are calm.
     pub fn with_replicas(seed: u64, members: &[MemberPlan], replicas: usize) -> Self {
-        let mut sites = BTreeMap::new();
-        sites.insert(Cluster::Hub, fleet::hub(seed, members, BEGIN));
-        for (index, plan) in members.iter().enumerate() {
-            let name = MemberName::from(plan.name.as_str());
-            sites.insert(Cluster::Member(name), fleet::member(seed, index, plan, BEGIN));
-        }
+        let hub = fleet::hub(seed, members, BEGIN);
+        let members = members.iter().enumerate().map(|(index, plan)| fleet::member(seed, index, plan, BEGIN));
+        Self::of_sites(seed, std::iter::once(hub).chain(members), replicas)
+    }
+
+    /// A fleet of these sites, the hub among them, with this many replicas (seats `a`, `b`, …), whose links are calm.
+    pub fn of_sites(seed: u64, sites: impl IntoIterator<Item = Site>, replicas: usize) -> Self {
+        let sites = sites.into_iter().map(|site| (site.cluster.clone(), site)).collect();
         let mut world = Self {
             now: BEGIN,
             steps: 0,
@@ -185,6 +191,7 @@ impl World {
             wrong_clocks: BTreeSet::new(),
             parted: BTreeSet::new(),
             directed: Directed::default(),
+            exchanges: None,
         };
         world.touched = world.sites.keys().cloned().collect();
         for (replica, seat) in ('a'..='z').take(replicas).enumerate() {
@@ -257,6 +264,17 @@ impl World {
         let reply = self.site_mut(cluster).request(Method::Patch, path, Some(patch), now);
         assert!(reply.is_success(), "patch {path}: {}", String::from_utf8_lossy(&reply.body));
         self.settle();
+    }
+
+    /// A request from outside that is no watch, whatever its answer.
+    pub fn send(&mut self, cluster: &str, request: &Request) -> Reply {
+        let now = self.now;
+        let answer = self.site_mut(cluster).handle(request, now);
+        self.settle();
+        match answer {
+            Answer::Reply(reply) => reply,
+            other => panic!("{} is no plain request: {other:?}", request.target),
+        }
     }
 
     /// An object of the hub.
@@ -395,7 +413,7 @@ impl World {
                 return;
             }
             match wish {
-                Wish::Send(out) => self.send(index, life, out),
+                Wish::Send(out) => self.sends(index, life, out),
                 Wish::WakeAt(at) => self.push(at, Event::Wake { replica: index, life }),
                 Wish::Close(call) => self.close_call(index, life, call),
                 Wish::Held(unit) => self.taken_over(index, &unit),
@@ -411,7 +429,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, replica: usize, life: u64, out: Outgoing) {
+    fn sends(&mut self, replica: usize, life: u64, out: Outgoing) {
         if out.is_write {
             let number = self.writes.len();
             self.note_point(replica, number, &out);
@@ -471,7 +489,10 @@ impl World {
             if out.is_write && matches!(out.request.method, Method::Put | Method::Patch) {
                 self.meddle(replica, out);
             }
-            self.carry_out(out)
+            let before = self.before(out);
+            let answer = self.carry_out(out);
+            self.exchanged(replica, out, before, &answer);
+            answer
         };
         if out.is_write && self.succeeds(replica, life, out) {
             self.carry_out_late();
