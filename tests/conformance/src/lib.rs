@@ -1,9 +1,11 @@
 //! Replays recordings of a real Kubernetes API server on the sandbox's and compares the answers.
 //! Must not know how the sandbox's server is built: it sends requests and reads answers.
-//! Beside that, [`samples`]: manifests on their way through types, server and simulated fleet.
+//! Beside that, [`samples`]: manifests on their way through types, server and simulated fleet; and [`golden`]: what KubeRay's
+//! operator was recorded to do, played against our core.
 
 mod api;
 mod compare;
+pub mod golden;
 pub mod kinds;
 mod recording;
 mod replay;

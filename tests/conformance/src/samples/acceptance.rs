@@ -79,7 +79,7 @@ impl Server {
 }
 
 /// A definition that takes everything.
-fn stranger(group: &str, version: &str, kind: &str) -> Value {
+pub(crate) fn stranger(group: &str, version: &str, kind: &str) -> Value {
     let plural = format!("{}s", kind.to_lowercase());
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -15,6 +15,7 @@ use rayfleet::plan::validate;
 use serde_json::Value;
 
 use acceptance::Server;
+pub(crate) use acceptance::stranger;
 use manifests::Manifest;
 
 /// What came of one document.

@@ -1,0 +1,21 @@
+//! The smallest recorded life, played whole: what is told of it, and that nothing in it differs.
+
+use std::io::Write;
+
+use conformance::golden::{self, Choice, Verdict};
+
+#[test]
+fn a_recorded_cluster_lives_as_it_was_recorded() {
+    let (dir, samples) = (conformance::shared().join("golden"), conformance::shared().join("samples"));
+    if !dir.join("cases").is_dir() {
+        let line = format!("skipped: no recordings at {}; set RAYFLEET_SHARED\n", dir.display());
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        return;
+    }
+    let choice = Choice { case: Some("rc-minimal-head-only".to_owned()), trace: true, ..Choice::default() };
+    let report = golden::run(&dir, &samples, &choice, |_| Ok(())).unwrap();
+    let [outcome] = &report.outcomes[..] else { unreachable!("one case of that name: {:?}", report.outcomes) };
+    assert!(matches!(outcome.verdict, Verdict::Equal | Verdict::Explained(_)), "{:?}", outcome.lines(usize::MAX));
+    assert!(outcome.trace.iter().any(|line| line.contains("raycluster create v1/pods")), "{:?}", outcome.trace);
+    assert!(report.summary()[0].ends_with(" 0 different, 0 not yet"), "{:?}", report.summary());
+}
