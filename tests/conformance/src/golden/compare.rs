@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::align::{align, collected, sameness};
+use super::align::{align, collected, likeness};
 use super::explained::{Differs, Explanations};
 use super::pairs::{Pairs, masked};
 use super::recording::{Phase, Recording, Round, Write};
@@ -122,7 +122,7 @@ impl Comparison<'_> {
         let own: Vec<Write> = ours.writes.iter().filter(|write| write.by == by).cloned().collect();
         let there: Vec<(usize, &Write)> = theirs.writes.iter().enumerate().filter(|(_, w)| w.by == by).collect();
         let own = collected(own, &there);
-        let steps = align(&own, &there, |a, (_, b)| self.likeness(a, b));
+        let steps = align(&own, &there, |a, (_, b)| likeness(a, b));
         for step in steps {
             match step {
                 (Some(i), Some(j)) => {
@@ -159,22 +159,6 @@ impl Comparison<'_> {
         let class = format!("write {}: {} {} {}", side.word(), write.by, write.verb, write.class());
         let body: String = write.body.to_string().chars().take(600).collect();
         self.tell(at, &class, format!("{} {body}", write.title()));
-    }
-
-    /// How much a write of ours is like a recorded one; 0: not the same request.
-    fn likeness(&self, ours: &Write, theirs: &Write) -> u32 {
-        let verbs = ours.verb == theirs.verb || (ours.verb == "patch" && theirs.verb == "update");
-        if !verbs || ours.class() != theirs.class() || ours.code.is_some() != theirs.code.is_some() {
-            return 0;
-        }
-        let text = |name: &Option<String>| masked(name.as_deref().unwrap_or_default());
-        if ours.verb != "deletecollection" && text(&ours.name) != text(&theirs.name) {
-            return 0;
-        }
-        let (mut equal, mut all) = (0, 0);
-        sameness(&ours.body, &theirs.body, &mut equal, &mut all);
-        // One more than the best likeness of a part: it is better to leave none out.
-        1000 + 500 * equal / all.max(1)
     }
 
     fn write(&mut self, at: &str, ours: &Write, theirs: &Write) {

@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_job_takes_one_step_with_each_question_and_stays_at_the_last() {
         let mut dashboard = Dashboard::default();
-        let mut ask = |d: &mut Dashboard| {
+        let ask = |d: &mut Dashboard| {
             let reply = d.answer(Method::Get, "/api/jobs/a", b"", Time(7));
             serde_json::from_slice::<Value>(&reply.body).map_or(reply.status.to_string(), |v| v["status"].to_string())
         };

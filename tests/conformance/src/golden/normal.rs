@@ -78,7 +78,7 @@ fn both(recording: &mut Recording) {
         for write in phase.rounds.iter_mut().flat_map(|round| &mut round.writes) {
             generated(write);
         }
-        phase.objects.iter_mut().for_each(|object| unprefixed(object));
+        phase.objects.iter_mut().for_each(unprefixed);
     }
 }
 
@@ -252,7 +252,7 @@ impl Names {
             if self.suffixes.contains(&behind[..end]) {
                 let again = self.births.get(&behind[..end]).filter(|births| **births > 1);
                 let again = again.map_or(String::new(), |births| format!(".{births}"));
-                out.push_str(&format!("<rand:{}{again}>", &behind[..end]));
+                out.extend(["<rand:", &behind[..end], &again, ">"]);
                 rest = &behind[end..];
             } else {
                 rest = behind;

@@ -87,7 +87,7 @@ impl Write {
             line.push_str(more);
         }
         if let Some(code) = self.code {
-            line.push_str(&format!(" (refused: {code})"));
+            line.extend([" (refused: ", &code.to_string(), ")"]);
         }
         line
     }
