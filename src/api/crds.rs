@@ -5,10 +5,12 @@
 //! every field that is not typed: a manifest that is valid for KubeRay loses nothing here.
 
 mod builtin;
+mod older;
 mod ray;
 mod structural;
 mod unknown;
 
+pub use older::{OLDER, lifted};
 pub use unknown::{Unknown, nearest, unknown_fields};
 
 use std::collections::BTreeMap;
@@ -96,6 +98,8 @@ fn definition(shape: Shape) -> Value {
     if status {
         version["subresources"] = json!({ "status": {} });
     }
+    let older = older::version(kind, &version);
+    let versions: Vec<Value> = [version].into_iter().chain(older).collect();
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -104,7 +108,7 @@ fn definition(shape: Shape) -> Value {
             "group": kind.group(),
             "names": names,
             "scope": if kind.namespaced() { "Namespaced" } else { "Cluster" },
-            "versions": [version],
+            "versions": versions,
         },
     })
 }

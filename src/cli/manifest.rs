@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::api::{Id, Kind, yaml};
+use crate::api::{Id, Kind, crds, yaml};
 
 /// Bytes of a manifest at most.
 const BYTES_MAX: u64 = 16 << 20;
@@ -25,11 +25,11 @@ const KINDS: &[Kind] = &[
 
 /// One document of a manifest.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Document {
+pub struct Document {
     /// Which object; the namespace is filled in.
-    pub(crate) id: Id,
+    pub id: Id,
     /// The whole object.
-    pub(crate) body: Value,
+    pub body: Value,
 }
 
 /// Reads a file, or standard input for `-`.
@@ -46,7 +46,7 @@ pub(crate) fn read(path: &Path) -> Result<String> {
 
 /// The documents of `text`, which came from `source`, in the order in which they are created. Objects without a namespace
 /// get `namespace`.
-pub(crate) fn documents(text: &str, source: &str, namespace: &str) -> Result<Vec<Document>> {
+pub fn documents(text: &str, source: &str, namespace: &str) -> Result<Vec<Document>> {
     let values = yaml::documents(text).map_err(|error| anyhow::anyhow!("{source} is not YAML: {error}"))?;
     let mut documents = Vec::new();
     for (index, value) in values.into_iter().enumerate() {
@@ -77,6 +77,16 @@ fn unlisted(value: Value) -> Vec<Value> {
 fn document(mut body: Value, place: &str, namespace: &str) -> Result<Document> {
     if !body.is_object() {
         bail!("{place} is no object: a manifest has apiVersion, kind, metadata and spec");
+    }
+    if let Some(dropped) = crds::lifted(&mut body) {
+        tracing::warn!(
+            "{place}: {} is deprecated: taken as {}",
+            crds::OLDER,
+            body["apiVersion"].as_str().unwrap_or("")
+        );
+        for path in dropped {
+            tracing::warn!("{place}: {path} is no field of {}: dropped", crds::OLDER);
+        }
     }
     let field = |path: &[&str]| path.iter().fold(&body, |v, key| &v[key]).as_str().unwrap_or("").to_owned();
     let (api_version, kind) = (field(&["apiVersion"]), field(&["kind"]));
@@ -130,6 +140,22 @@ mod tests {
     fn json_and_lists_are_taken_too() {
         let text = "{\"kind\":\"List\",\"apiVersion\":\"v1\",\"items\":[{\"apiVersion\":\"ray.io/v1\",\"kind\":\"RayJob\",\"metadata\":{\"name\":\"a\"}}]}";
         assert_eq!(documents(text, "x", "ns").unwrap()[0].id, Id::new(Kind::RayJob, "ns", "a"));
+    }
+
+    #[test]
+    fn the_older_version_is_taken_as_the_stored_one_without_what_it_never_had() {
+        let text = JOB
+            .replace("ray.io/v1", "ray.io/v1alpha1")
+            .replace("{entrypoint: echo}", "{entrypoint: echo, backoffLimit: 3}");
+        let all = documents(&text, "job.yaml", "default").unwrap();
+        assert_eq!(
+            (all[0].id.clone(), &all[0].body["apiVersion"]),
+            (Id::new(Kind::RayJob, "default", "train"), &json!("ray.io/v1"))
+        );
+        assert_eq!(all[0].body["spec"], json!({"entrypoint": "echo"}));
+        assert!(
+            message(&text.replace("RayJob", "RayCronJob")).contains("ray.io/v1alpha1 RayCronJob cannot be submitted")
+        );
     }
 
     #[test]

@@ -10,15 +10,15 @@ mod forecast;
 mod get;
 mod logging;
 mod logs;
-mod manifest;
+pub mod manifest;
 mod member;
-mod names;
+pub mod names;
 mod output;
 mod run;
 mod sandbox;
 mod shards;
 mod submit;
-mod validate;
+pub mod validate;
 mod version;
 
 use std::process::ExitCode;

@@ -11,7 +11,7 @@ const LONG: RangeInclusive<usize> = 1..=253;
 const SUBDOMAIN: &str = "lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most";
 
 /// A name of a member or queue: an object's name that also stands in labels.
-pub(super) fn object(text: &str) -> Result<String, String> {
+pub fn object(text: &str) -> Result<String, String> {
     checked(text, is_subdomain(text, &SHORT), &format!("{SUBDOMAIN} 63"))
 }
 
@@ -26,25 +26,25 @@ pub(super) fn is_seat(text: &str) -> bool {
 }
 
 /// A DNS domain.
-pub(super) fn domain(text: &str) -> Result<String, String> {
+pub fn domain(text: &str) -> Result<String, String> {
     checked(text, is_subdomain(text, &LONG), &format!("{SUBDOMAIN} 253"))
 }
 
 /// A namespace's name.
-pub(super) fn namespace(text: &str) -> Result<String, String> {
+pub fn namespace(text: &str) -> Result<String, String> {
     let right = "lower-case letters, digits and '-', beginning and ending with a letter or digit, at most 63";
     checked(text, is_subdomain(text, &SHORT) && !text.contains('.'), right)
 }
 
 /// An identity that is compared and shown, such as a fleet's: what may be a label's value.
-pub(super) fn identity(text: &str) -> Result<String, String> {
+pub fn identity(text: &str) -> Result<String, String> {
     checked(text, is_label_part(text), LABEL_PART)
 }
 
 const LABEL_PART: &str = "letters, digits, '-', '_' and '.', beginning and ending with a letter or digit, at most 63";
 
 /// `KEY=VALUE` of a label; the value may be empty, the key may have a DNS name and `/` before it.
-pub(super) fn label(text: &str) -> Result<(String, String), String> {
+pub fn label(text: &str) -> Result<(String, String), String> {
     let Some((key, value)) = text.split_once('=') else { return Err("right is KEY=VALUE".to_owned()) };
     let (domain, name) = key.split_once('/').map_or((None, key), |(domain, name)| (Some(domain), name));
     if !is_label_part(name) || domain.is_some_and(|domain| !is_subdomain(domain, &LONG)) {

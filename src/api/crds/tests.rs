@@ -111,6 +111,17 @@ fn rules(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().map(rule).collect()
 }
 
+/// What a version says of itself.
+const FACTS: &[&str] =
+    &["additionalPrinterColumns", "subresources", "served", "storage", "selectableFields", "deprecated"];
+
+/// What a warning tells: names and numbers; the sentence is ours.
+fn told(version: &Value) -> BTreeSet<&str> {
+    let words = version["deprecationWarning"].as_str().unwrap_or_default().split([' ', ';', ':', ',']);
+    let words = words.map(|word| word.trim_end_matches('.'));
+    words.filter(|word| word.contains(|c: char| c.is_ascii_digit()) || word.starts_with("Ray")).collect()
+}
+
 #[test]
 fn no_field_default_bound_rule_or_column_of_the_upstream_definitions_differs() {
     let shared = std::env::var("RAYFLEET_SHARED").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared").into());
@@ -131,19 +142,30 @@ fn no_field_default_bound_rule_or_column_of_the_upstream_definitions_differs() {
         for field in ["group", "names", "scope"] {
             assert_eq!(ours["spec"][field], theirs["spec"][field], "{file}");
         }
-        let v1 = |crd: &Value| {
-            crd["spec"]["versions"].as_array().unwrap().iter().find(|v| v["name"] == "v1").unwrap().clone()
+        let names = |crd: &Value| -> Vec<Value> {
+            crd["spec"]["versions"].as_array().unwrap().iter().map(|version| version["name"].clone()).collect()
         };
-        let (ours, theirs) = (v1(&ours), v1(&theirs));
-        for field in ["additionalPrinterColumns", "subresources", "served", "storage", "selectableFields"] {
-            assert_eq!(ours[field], theirs[field], "{file}: {field}");
+        assert_eq!(names(&ours), names(&theirs), "{file}");
+        let pairs =
+            ours["spec"]["versions"].as_array().unwrap().iter().zip(theirs["spec"]["versions"].as_array().unwrap());
+        for (ours, theirs) in pairs {
+            for field in FACTS {
+                assert_eq!(ours[field], theirs[field], "{file}: {field} of {}", theirs["name"]);
+            }
+            assert_eq!(
+                told(ours),
+                told(theirs),
+                "{file}: {} {}",
+                ours["deprecationWarning"],
+                theirs["deprecationWarning"]
+            );
+            let mut comparison = Comparison { file, compared: 0, newer: BTreeSet::new(), differences: Vec::new() };
+            let schema = "openAPIV3Schema";
+            comparison.compare(&ours["schema"][schema], &theirs["schema"][schema], "");
+            assert!(comparison.compared > 3000, "{file}: {}", comparison.compared);
+            differences.append(&mut comparison.differences);
+            newer.append(&mut comparison.newer);
         }
-        let mut comparison = Comparison { file, compared: 0, newer: BTreeSet::new(), differences: Vec::new() };
-        let schema = "openAPIV3Schema";
-        comparison.compare(&ours["schema"][schema], &theirs["schema"][schema], "");
-        assert!(comparison.compared > 3000, "{file}: {}", comparison.compared);
-        differences.append(&mut comparison.differences);
-        newer.append(&mut comparison.newer);
     }
     assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
     // Fields of a newer Kubernetes, and none of Ray's.
@@ -169,6 +191,31 @@ fn schemas_are_structural() {
     }
     for crd in hub().into_iter().chain(volcano()) {
         let name = crd["metadata"]["name"].to_string();
-        check(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &name);
+        for version in crd["spec"]["versions"].as_array().unwrap() {
+            check(&version["schema"]["openAPIV3Schema"], &format!("{name} {}", version["name"]));
+        }
+    }
+}
+
+/// The older version of a kind's definition.
+fn older_version(kind: Kind) -> Option<Value> {
+    let crd = hub().into_iter().find(|crd| crd["spec"]["names"]["kind"] == kind.name())?;
+    crd["spec"]["versions"].as_array()?.iter().find(|version| version["name"] == OLDER).cloned()
+}
+
+#[test]
+fn the_older_version_drops_what_it_does_not_name_as_under_kuberays_definitions() {
+    for kind in [Kind::RayJob, Kind::RayCluster, Kind::RayService] {
+        let version = older_version(kind).unwrap();
+        assert!(!version.to_string().contains("x-kubernetes-preserve-unknown-fields"), "{kind}");
+    }
+    assert_eq!(older_version(Kind::RayCronJob), None);
+}
+
+#[test]
+fn definitions_fit_into_one_request_of_etcd() {
+    for crd in hub() {
+        let bytes = crd.to_string().len();
+        assert!(bytes < 1_500_000, "{}: {bytes} bytes", crd["metadata"]["name"]);
     }
 }

@@ -15,8 +15,9 @@ use crate::sandbox::apiserver::{Answer, ApiServer, Options};
 /// Kinds that have rules.
 const RAY: &[Kind] = &[Kind::RayJob, Kind::RayCluster, Kind::RayService, Kind::RayCronJob];
 
-/// An API server in this process, with our definitions.
-pub(super) struct Checker {
+/// What judges manifests offline: an API server in this process, with our definitions.
+#[derive(Debug)]
+pub struct Checker {
     server: ApiServer,
 }
 
@@ -46,7 +47,8 @@ impl Place<'_> {
 }
 
 impl Checker {
-    pub(super) fn new() -> Result<Self> {
+    /// A checker that has seen nothing yet.
+    pub fn new() -> Result<Self> {
         let mut checker = Self { server: ApiServer::new(Options::default()) };
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         for crd in crds::hub() {
@@ -64,6 +66,13 @@ impl Checker {
         let Answer::Reply(reply) = self.server.handle(&request, Time(0)) else { bail!("{path} is no collection") };
         let answer = serde_json::from_slice(&reply.body).context("reading an answer of the API server")?;
         Ok((reply.status, answer))
+    }
+
+    /// What is wrong with a manifest, and what is remarkable: a line each, as the command prints them.
+    pub fn judge(&mut self, text: &str) -> Vec<String> {
+        let mut report = Report::default();
+        self.file("manifest", text, &mut report);
+        report.findings.iter().map(super::line).collect()
     }
 
     /// All objects of one file.
@@ -110,20 +119,36 @@ impl Checker {
                 return Ok(());
             }
         }
-        let Some(known) = RAY.iter().copied().find(|k| k.name() == kind && k.api_version() == api_version) else {
+        let mut lifted = object.clone();
+        let dropped = crds::lifted(&mut lifted);
+        let stored_as = text(&lifted["apiVersion"]);
+        let Some(known) = RAY.iter().copied().find(|k| k.name() == kind && k.api_version() == stored_as) else {
             report.findings.extend(stranger(&api_version, &kind, place));
             return Ok(());
         };
+        if let Some(dropped) = dropped {
+            let message = format!("{} is deprecated; right is {stored_as}", crds::OLDER);
+            report.findings.push(place.finding(Severity::Warning, "Deprecated", "apiVersion", message));
+            for path in dropped {
+                let message = format!("is no field of {} and would be dropped", crds::OLDER);
+                report.findings.push(place.finding(Severity::Warning, "UnknownField", &path, message));
+            }
+            // That version has rules of its own.
+            let version = format!("/{}/", known.version());
+            let path = known.collection_path(Some("default")).replacen(&version, &format!("/{}/", crds::OLDER), 1);
+            let (status, answer) = self.post(&format!("{path}?dryRun=All"), &in_default(object))?;
+            if !(200..300).contains(&status) {
+                report.findings.extend(refusals(&answer, place));
+                return Ok(());
+            }
+        }
+        let object = &lifted;
         for unknown in unknown_fields(known, object) {
             let meant = unknown.nearest.map(|name| format!("; perhaps {name} is meant")).unwrap_or_default();
             let message = format!("is no field that is known here{meant}");
             report.findings.push(place.finding(Severity::Warning, "UnknownField", &unknown.path, message));
         }
-        // The namespace that the server has: which one it is in says nothing of the object.
-        let mut sent = object.clone();
-        if sent["metadata"].is_object() {
-            sent["metadata"]["namespace"] = "default".into();
-        }
+        let sent = in_default(object);
         let (status, answer) = self.post(&known.collection_path(Some("default")), &sent)?;
         // Two documents of one name are two objects of two namespaces, or one that is applied twice.
         let taken = answer["reason"] == "AlreadyExists";
@@ -146,6 +171,15 @@ impl Checker {
         }
         Ok(())
     }
+}
+
+/// The object in the namespace that the server has: which one it is in says nothing of it.
+fn in_default(object: &Value) -> Value {
+    let mut object = object.clone();
+    if object["metadata"].is_object() {
+        object["metadata"]["namespace"] = "default".into();
+    }
+    object
 }
 
 /// The warning of the RayCluster in an object, if there is one.
@@ -250,6 +284,31 @@ mod tests {
         assert_eq!((severity, &*field), (Severity::Error, "kind"));
         assert!(message.contains("right is ray.io/v1 RayJob"), "{message}");
         assert_eq!(only(&JOB.replace("ray.io/v1", "ray.io/v2")).1, "kind");
+    }
+
+    #[test]
+    fn a_manifest_of_the_older_version_is_judged_by_its_rules_then_by_those_of_the_stored_one() {
+        let old = JOB.replace("ray.io/v1", "ray.io/v1alpha1");
+        let (severity, field, message) = only(&old);
+        assert_eq!(
+            (severity, &*field, &*message),
+            (Severity::Warning, "apiVersion", "v1alpha1 is deprecated; right is ray.io/v1")
+        );
+        // A field that it never had.
+        let newer = findings(&old.replace("entrypoint: echo", "entrypoint: echo\n  backoffLimit: many"));
+        assert_eq!(
+            newer[1..],
+            [(Severity::Warning, "spec.backoffLimit".into(), "is no field of v1alpha1 and would be dropped".into())]
+        );
+        // One that it asks for.
+        let short = findings(&old.replace("rayStartParams: {}, ", ""));
+        assert!(
+            short.len() == 2 && short[1].0 == Severity::Error && short[1].1.ends_with("headGroupSpec.rayStartParams"),
+            "{short:?}"
+        );
+        // A rule of the controller.
+        let wrong = findings(&old.replace("entrypoint: echo", "entrypoint: echo\n  suspend: true"));
+        assert!(wrong.len() == 2 && wrong[1].1 == "spec.suspend", "{wrong:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::output::{self, Format};
 use super::{End, manifest};
-use check::Checker;
+pub use check::Checker;
 
 /// Options of `rayfleet validate`.
 #[derive(clap::Args, Debug)]

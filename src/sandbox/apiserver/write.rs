@@ -376,6 +376,13 @@ impl ApiServer {
     pub(super) fn store_object(&mut self, ty: &ResourceType, key: &str, mut object: Value) -> Arc<Entry> {
         if object["apiVersion"] != ty.storage_api_version.as_str() {
             object = events::in_api_version(object, &ty.storage_api_version);
+            // What the stored version does not know goes, and what it fills in is there for whoever reads it.
+            let version = ty.storage_api_version.rsplit('/').next().unwrap_or_default();
+            let stored = self.registry.find(&ty.group, version, &ty.plural);
+            if let Some(schema) = stored.filter(|_| !ty.builtin).and_then(|stored| stored.schema.as_ref()) {
+                schema.prune(&mut object);
+                schema.default(&mut object);
+            }
         }
         let change = self.store.put(&ty.storage_key, key, object, ty.builtin);
         self.publish(&change, ty);
