@@ -38,7 +38,7 @@ fn venv() -> Option<PathBuf> {
     match install::find(&venv) {
         Ok(venv) => Some(venv),
         Err(why) => {
-            println!("skipped: {why}");
+            kit::skipped::note(&why.to_string());
             None
         }
     }
@@ -264,7 +264,7 @@ async fn a_job_runs_on_real_ray_and_nothing_is_left_when_its_pods_end() {
         pods.service_changed(member, &head_service());
     }
     if !pods.isolation().allowed() {
-        println!("skipped: no mount namespaces here ({:?})", pods.isolation());
+        kit::skipped::note(&format!("no mount namespaces here ({:?})", pods.isolation()));
         return;
     }
     pods.start(start("eu", head())).unwrap();

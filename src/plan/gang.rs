@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::quantity::{PODS, Resources};
-use super::{Flags, build};
+use super::{Flags, build, validate};
 use crate::api::fleet::{GangPods, GangShape, GangToleration};
-use crate::api::ray::{RayCluster, RayJob};
+use crate::api::ray::{RayCluster, RayClusterSpec, RayJob};
 use crate::row::pod_requests;
 
 /// Group name of the head.
@@ -33,16 +33,37 @@ pub fn shape(root: &Value, flags: &Flags) -> Result<GangShape, String> {
                         .into(),
                 );
             }
+            if let Some(spec) = &job.spec.ray_cluster_spec {
+                templates(spec, "spec.rayClusterSpec")?;
+            }
+            if let Some(template) = &job.spec.submitter_pod_template {
+                validate::template_shape(template, "spec.submitterPodTemplate")?;
+            }
             let cluster = build::cluster_of(&job, job.metadata.name())?;
             let submits = job.spec.mode() == "K8sJobMode";
             let submitter = if submits { Some(build::submitter_template(&job, &cluster)?) } else { None };
             (cluster, submitter)
         }
-        "RayCluster" => (RayCluster::deserialize(root).map_err(|e| e.to_string())?, None),
+        "RayCluster" => {
+            let cluster = RayCluster::deserialize(root).map_err(|e| e.to_string())?;
+            templates(&cluster.spec, "spec")?;
+            (cluster, None)
+        }
         other => return Err(format!("{other} is not a kind that is placed")),
     };
     let priority = root["metadata"]["labels"][PRIORITY_LABEL].as_str().unwrap_or_default();
     of_cluster(&cluster, submitter.as_ref(), priority, flags)
+}
+
+/// Whether pods can be built from the templates at all: an API server with other definitions may have let anything in.
+fn templates(spec: &RayClusterSpec, at: &str) -> Result<(), String> {
+    if let Some(head) = &spec.head_group_spec {
+        validate::template_shape(&head.template, &format!("{at}.headGroupSpec.template"))?;
+    }
+    for (i, group) in spec.groups().iter().enumerate() {
+        validate::template_shape(&group.template, &format!("{at}.workerGroupSpecs[{i}].template"))?;
+    }
+    Ok(())
 }
 
 /// Pods are counted as they will be built, injected containers included.
@@ -197,6 +218,18 @@ mod tests {
                  "template": template("16", "64Gi", &[("google.com/tpu", "4")])},
             ],
         })
+    }
+
+    #[test]
+    fn a_template_that_no_pod_can_be_built_from_is_a_sentence() {
+        let odd = [("containers", json!([[]])), ("initContainers", json!(5)), ("volumes", json!(["x"]))];
+        for (field, value) in odd {
+            let mut spec = cluster(false);
+            spec["headGroupSpec"]["template"]["spec"][field] = value;
+            let root = json!({"kind": "RayCluster", "metadata": {"name": "a"}, "spec": spec});
+            let why = shape(&root, &Flags::default()).unwrap_err();
+            assert!(why.starts_with(&format!("spec.headGroupSpec.template.spec.{field}")), "{why}");
+        }
     }
 
     fn sums(shape: &GangShape) -> (i32, &str, &str) {

@@ -47,7 +47,7 @@ pub(crate) fn has_kubectl() -> bool {
     let found = std::process::Command::new("kubectl").args(["version", "--client"]).output();
     let found = found.is_ok_and(|o| o.status.success());
     if !found {
-        eprintln!("skipped: no kubectl on this machine");
+        kit::skipped::note("no kubectl on this machine");
     }
     found
 }

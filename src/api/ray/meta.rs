@@ -65,6 +65,9 @@ pub struct OwnerReference {
     /// Whether its deletion in the foreground waits for the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_owner_deletion: Option<bool>,
+    /// The rest.
+    #[serde(flatten)]
+    pub other: Other,
 }
 
 impl ObjectMeta {

@@ -23,7 +23,7 @@ pub use unsupported::ray_cluster_is_built;
 use serde_json::Value;
 
 use crate::api::Kind;
-use crate::api::ray::ObjectMeta;
+use crate::api::ray::{ObjectMeta, PodTemplate};
 
 /// Why an object cannot be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +120,11 @@ struct Carrier<'a> {
 
 /// What a rule comes to: nothing, or field and message.
 type Rule = Result<(), (String, String)>;
+
+/// Whether a pod template has the shape that building pods takes for granted. The sentence names the field.
+pub fn template_shape(template: &PodTemplate, at: &str) -> Result<(), String> {
+    shape::template(template, at).map_err(|(field, message)| format!("{field}: {message}"))
+}
 
 /// A broken rule.
 fn broken<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, (String, String)> {

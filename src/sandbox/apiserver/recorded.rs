@@ -12,7 +12,7 @@ pub(super) fn text(file: &str) -> Option<String> {
         .map_or_else(|_| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared")), PathBuf::from);
     let path = root.join(file);
     fs::read_to_string(&path)
-        .inspect_err(|e| eprintln!("skipped: {} cannot be read ({e}); set RAYFLEET_SHARED", path.display()))
+        .inspect_err(|e| kit::skipped::note(&format!("{} cannot be read ({e}); set RAYFLEET_SHARED", path.display())))
         .ok()
 }
 

@@ -103,7 +103,7 @@ fn refusals_are_the_recorded_ones() {
     let root = std::env::var("RAYFLEET_SHARED")
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../shared").to_owned());
     let Ok(topic) = std::fs::read_to_string(format!("{root}/kube-api/auth.json")) else {
-        eprintln!("skipped: {root}/kube-api/auth.json cannot be read; set RAYFLEET_SHARED");
+        kit::skipped::note("the recordings of kube-api cannot be read; set RAYFLEET_SHARED");
         return;
     };
     let topic: Value = serde_json::from_str(&topic).unwrap();

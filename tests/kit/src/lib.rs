@@ -8,8 +8,10 @@
 //! * [`check`], [`life`]: who judges.
 //! * [`crash_points`], [`simulate`], [`dangers`]: the programs, and [`say`](mod@say) what they print.
 //!
+//! * [`fuzz`]: hostile input for every decoder.
+//!
 //! Apart from all that: [`planes`], real API servers as processes, on the machine's own time, [`real_fleet`], a fleet
-//! on them, and [`recorder`], which watches it.
+//! on them, and [`recorder`], which watches it; [`skipped`] counts the tests that there is no server for.
 
 #![expect(clippy::panic, reason = "a broken world ends the run with a sentence: it is a test")]
 
@@ -18,6 +20,7 @@ pub mod check;
 pub mod crash_points;
 pub mod dangers;
 pub mod fleet;
+pub mod fuzz;
 pub mod job;
 pub mod life;
 pub mod link;
@@ -28,5 +31,6 @@ pub mod replica;
 pub mod say;
 pub mod simulate;
 pub mod site;
+pub mod skipped;
 pub mod wish;
 pub mod world;

@@ -15,6 +15,8 @@ use kit::dangers::{self, DANGERS, Danger};
 use kit::say::say;
 use kit::{crash_points, simulate};
 
+mod fuzzing;
+
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -88,6 +90,8 @@ enum Command {
         #[arg(long)]
         trace: Option<String>,
     },
+    /// Hostile input for every decoder that takes bytes from outside: seeded mutations of what the outside sends.
+    Fuzz(fuzzing::FuzzArgs),
     /// The demo on real API servers, hub and two members, with a recorder that watches them.
     DemoPlanes {
         /// Virtual environment with Ray; `none` simulates the pods.
@@ -104,6 +108,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Args::parse().command {
+        Command::Fuzz(args) => fuzzing::run(&args),
         Command::CrashPoints { seed, replicas, step, story, at, at_rest, death } => {
             let setting = crash_points::Setting { seed, replicas, at_rest };
             match at {

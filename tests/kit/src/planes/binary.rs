@@ -1,11 +1,12 @@
 //! Finds what `make planes` has built, and refuses what was built from something else.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs, io};
+use std::{env, fs};
 
 use anyhow::{Result, ensure};
+
+use crate::skipped;
 
 /// Folder that `make planes` builds into.
 const BUILT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.planes");
@@ -35,15 +36,14 @@ impl Binary {
         Ok(Self(binary))
     }
 
-    /// The binary of this checkout for a test: `None` where there is none, with a line that no test harness swallows. In CI
-    /// (`CI` is set) that is a failure.
+    /// The binary of this checkout for a test: `None` where there is none, which is counted. In CI (`CI` is set) that is a
+    /// failure.
     pub fn or_skip() -> Option<Self> {
         match Self::find() {
             Ok(binary) => Some(binary),
             Err(why) => {
                 assert!(env::var_os("CI").is_none(), "{why}");
-                // Nobody is left to hear it where that fails.
-                let _ = io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
+                skipped::note(&why.to_string());
                 None
             }
         }

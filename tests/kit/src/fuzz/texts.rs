@@ -1,0 +1,244 @@
+//! Texts that people and other programs write: quantities, schedules, times, names, kubeconfigs, YAML of several sorts.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use rayfleet::api::ray::RayJob;
+use rayfleet::api::{Kind, Quantity, Time, yaml};
+use rayfleet::cli::validate::Checker;
+use rayfleet::cli::{manifest, names};
+use rayfleet::plan::member::scheduler;
+use rayfleet::plan::{Fetched, build, quantity, validate};
+use rayfleet::shell::kubeconfig::{member_config, portable};
+use serde_json::{Value, json};
+use tokio::runtime::Builder;
+
+use super::corpus::{Corpus, Sample};
+use super::{Check, Verdict};
+
+fn texts(all: &[&str]) -> Vec<Sample> {
+    all.iter().map(|text| Sample::Text(text.as_bytes().to_vec())).collect()
+}
+
+/// The input as text; what is none is not for these decoders.
+fn of_text(check: impl Fn(&str) -> Verdict + 'static) -> Check {
+    Box::new(move |input| std::str::from_utf8(input).map_or(Ok(()), &check))
+}
+
+pub(super) fn quantities(_: &Corpus) -> Vec<Sample> {
+    texts(&["4", "500m", "1.5Gi", "0.1", "1e3", "12E", "7Ei", "-3Ki", "+2k", "100n", "1u", "0", "9223372036854775807"])
+}
+
+pub(super) fn check_quantities() -> Check {
+    of_text(|text| {
+        let Ok(one) = text.parse::<Quantity>() else { return Ok(()) };
+        let written = one.to_string();
+        let again: Quantity = written.parse().map_err(|e| format!("{written:?} is refused: {e}"))?;
+        if again != one || again.to_string() != written {
+            return Err(format!("{written:?} reads as {again}"));
+        }
+        for name in ["cpu", "memory", "nvidia.com/gpu"] {
+            if let Some(amount) = quantity::in_unit(name, one) {
+                let _ = (quantity::people(name, amount), quantity::quantity_of(name, amount));
+            }
+        }
+        let _ = (one.millis_up(), one.units_up(), one.times(i64::MAX), one + one, one - again);
+        Ok(())
+    })
+}
+
+pub(super) fn schedules(_: &Corpus) -> Vec<Sample> {
+    texts(&[
+        "*/15 0,12 1-5 jan-mar mon#1",
+        "0 0 * * *",
+        "5-50/7 23 31 12 6",
+        "@hourly",
+        "@every 1h30m",
+        "@every 1.5h",
+        "TZ=UTC 0 * * * *",
+        "CRON_TZ=Europe/Berlin 0 1 * * sun",
+    ])
+}
+
+pub(super) fn check_schedules() -> Check {
+    of_text(|text| {
+        // A schedule, and a zone of the same words.
+        let job = |schedule: &str, zone: &str| {
+            json!({
+                "apiVersion": "ray.io/v1", "kind": "RayCronJob", "metadata": {"name": "a"},
+                "spec": {"schedule": schedule, "timeZone": zone, "jobTemplate": {"entrypoint": "true",
+                    "rayClusterSpec": {"headGroupSpec": {"template": {"spec": {"containers": [{"name": "r"}]}}}}}},
+            })
+        };
+        let _ = validate::object(Kind::RayCronJob, &job(text, "UTC"));
+        let _ = validate::object(Kind::RayCronJob, &job("0 * * * *", text));
+        Ok(())
+    })
+}
+
+pub(super) fn times(_: &Corpus) -> Vec<Sample> {
+    texts(&["2026-11-29T12:00:00Z", "2026-11-29T12:00:00.123456+02:00", "1970-01-01T00:00:00Z", "9999-12-31T23:59:60Z"])
+}
+
+pub(super) fn check_times() -> Check {
+    of_text(|text| {
+        let Some(time) = Time::parse(text) else { return Ok(()) };
+        let (seconds, micros) = (time.seconds_text(), time.micro_text());
+        let whole = Time(time.0.div_euclid(1_000) * 1_000);
+        let read = (Time::parse(&seconds), Time::parse(&micros));
+        if read == (Some(whole), Some(time)) { Ok(()) } else { Err(format!("{seconds} and {micros} are {read:?}")) }
+    })
+}
+
+pub(super) fn kubeconfigs(_: &Corpus) -> Vec<Sample> {
+    let certificate = data_encoding::BASE64.encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n");
+    let user = |user: &Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "k", "cluster": {"server": "https://10.0.0.1:6443", "insecure-skip-tls-verify": true}}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "n"}}],
+        })
+    };
+    let mut all = vec![
+        user(&json!({"token": "secret"})),
+        user(&json!({"client-certificate-data": certificate, "client-key-data": certificate})),
+        user(
+            &json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", "id"]}}),
+        ),
+        user(&json!({"username": "a", "password": "b"})),
+    ];
+    all[0]["clusters"][0]["cluster"] = json!({"server": "https://k8s:443", "certificate-authority-data": certificate});
+    let yaml = all.iter().filter_map(|value| serde_saphyr::to_string(value).ok()).map(String::into_bytes);
+    let yaml: Vec<Sample> = yaml.map(Sample::Text).collect();
+    all.into_iter().map(Sample::Json).chain(yaml).collect()
+}
+
+pub(super) fn check_kubeconfigs() -> Check {
+    let runtime = Builder::new_current_thread().build();
+    of_text(move |text| {
+        let runtime = runtime.as_ref().map_err(|e| format!("no runtime: {e}"))?;
+        runtime.block_on(async {
+            let refusal = match portable(text, None).await {
+                Ok(small) => {
+                    let one = member_config(text, None).await.map_err(|e| format!("portable and not usable: {e}"))?;
+                    let two = member_config(&small, None)
+                        .await
+                        .map_err(|e| format!("its portable form is not usable: {e}"))?;
+                    let same = (one.cluster_url == two.cluster_url, one.root_cert == two.root_cert);
+                    return if same == (true, true) {
+                        Ok(())
+                    } else {
+                        Err("its portable form means another cluster".to_owned())
+                    };
+                }
+                Err(refusal) => refusal.to_string(),
+            };
+            // Credentials stay out of messages.
+            if refusal.contains("secret") && text.contains("token: secret") {
+                return Err(format!("a refusal shows a token: {refusal}"));
+            }
+            Ok(())
+        })
+    })
+}
+
+pub(super) fn runtime_envs(corpus: &Corpus) -> Vec<Sample> {
+    let jobs = corpus.of("RayJob");
+    let written = jobs.iter().filter_map(|job| job["spec"]["runtimeEnvYAML"].as_str());
+    let written = written.map(|text| Sample::Text(text.as_bytes().to_vec()));
+    let known = "pip: [a==1, b]\nenv_vars:\n  A: \"1\"\n  B: &x text\n  C: *x\nworking_dir: \"https://h/x.zip\"\nconfig: {t: 1.5}\n";
+    written.chain(texts(&[known])).collect()
+}
+
+pub(super) fn check_runtime_envs() -> Check {
+    of_text(|text| {
+        let mut job = RayJob::default();
+        job.spec.runtime_env_yaml = Some(text.to_owned());
+        let read = build::runtime_env(&job);
+        if let Ok(Some(env)) = &read
+            && !env.is_object()
+        {
+            return Err(format!("a runtime environment that is no map: {env}"));
+        }
+        match (read, build::submit_body(&job, "id")) {
+            (Ok(env), Ok(body)) if body.get("runtime_env") == env.as_ref() => Ok(()),
+            (Err(_), Err(_)) => Ok(()),
+            (read, body) => Err(format!("{read:?} is submitted as {body:?}")),
+        }
+    })
+}
+
+pub(super) fn settings(_: &Corpus) -> Vec<Sample> {
+    texts(&[
+        "actions: \"enqueue, allocate, backfill\"\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n- plugins:\n  \
+             - name: overcommit\n    arguments:\n      overcommit-factor: 1.2\n  - name: capacity\n    enableHierarchy: true\n",
+    ])
+}
+
+pub(super) fn check_settings() -> Check {
+    of_text(|text| {
+        let body = Some(Arc::new(json!({"data": {"volcano-scheduler.conf": text}})));
+        let fetched = Fetched { begun: Time(0), body, error: None, failures: 0 };
+        let one = scheduler::settings(Some(&fetched));
+        if one == scheduler::settings(Some(&fetched)) {
+            Ok(())
+        } else {
+            Err("settings are read in two ways".to_owned())
+        }
+    })
+}
+
+pub(super) fn names(_: &Corpus) -> Vec<Sample> {
+    texts(&["eu", "eu-1.example", "a", "rayfleet.io/region=eu", "zone=", "10.0.0.1", "a.b-c.d9"])
+}
+
+/// What is taken for a name goes into paths, labels and names of Leases as it is.
+pub(super) fn check_names() -> Check {
+    of_text(|text| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        for read in [names::object(text), names::domain(text), names::namespace(text), names::identity(text)] {
+            if let Ok(name) = read
+                && (name != text || name.is_empty() || name.len() > 253 || !name.chars().all(plain))
+            {
+                return Err(format!("{text:?} passes for a name"));
+            }
+        }
+        if let Ok((key, value)) = names::label(text)
+            && format!("{key}={value}") != text
+        {
+            return Err(format!("{text:?} reads as label {key} {value}"));
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn manifests(corpus: &Corpus) -> Vec<Sample> {
+    let small = corpus.manifests.iter().filter(|text| text.len() < 12_000);
+    small.map(|text| Sample::Text(text.clone().into_bytes())).collect()
+}
+
+pub(super) fn check_manifests() -> Check {
+    of_text(|text| {
+        let _ = manifest::documents(text, "x.yaml", "default");
+        let Ok(values) = yaml::documents(text) else { return Ok(()) };
+        // YAML is JSON's superset: what was read as values is read as the same from JSON.
+        let json = values.iter().map(|value| format!("---\n{value}\n")).collect::<String>();
+        match yaml::documents(&json) {
+            Ok(again) if again == values => Ok(()),
+            Ok(_) => Err("the same documents as JSON are others".to_owned()),
+            Err(why) if why.contains("budget") || why.contains("depth") => Ok(()),
+            Err(why) => Err(format!("the same documents as JSON are refused: {why}")),
+        }
+    })
+}
+
+pub(super) fn check_validated() -> Check {
+    let checker = RefCell::new(Checker::new());
+    of_text(move |text| {
+        let mut checker = checker.borrow_mut();
+        let checker = checker.as_mut().map_err(|e| format!("no checker: {e}"))?;
+        let lines = checker.judge(text);
+        if lines.iter().any(String::is_empty) { Err("a finding without words".to_owned()) } else { Ok(()) }
+    })
+}
