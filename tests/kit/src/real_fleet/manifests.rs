@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rayfleet::shell::client::Client;
@@ -24,11 +24,28 @@ pub struct Right {
     pub verb: String,
 }
 
-/// The definitions in `crds/`.
-pub(super) fn definitions() -> Result<Vec<Value>> {
+/// Whose definitions of `ray.io` stand on hub and members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Definitions {
+    /// Those in `crds/`.
+    Ours,
+    /// KubeRay's own, as they were released.
+    KubeRays,
+}
+
+/// The definitions that hub and members have: the fleet's own are those in `crds/` in any case.
+pub(super) fn definitions(whose: Definitions) -> Result<Vec<Value>> {
+    let ours = Path::new(CHECKOUT).join("crds");
+    let shared =
+        std::env::var_os("RAYFLEET_SHARED").map_or_else(|| Path::new(CHECKOUT).join("../shared"), PathBuf::from);
     let mut all = Vec::new();
-    for entry in fs::read_dir(Path::new(CHECKOUT).join("crds"))? {
-        all.extend(documents(&entry?.path())?);
+    for entry in fs::read_dir(&ours)? {
+        let path = entry?.path();
+        let ray = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ray.io_"));
+        all.extend(match (whose, path.file_name()) {
+            (Definitions::KubeRays, Some(name)) if ray => documents(&shared.join("upstream-crds").join(name))?,
+            _ => documents(&path)?,
+        });
     }
     Ok(all)
 }

@@ -6,6 +6,8 @@ pub mod audit;
 pub mod demo;
 mod manifests;
 
+pub use manifests::Definitions;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,6 +56,12 @@ impl RealFleet {
     /// Starts the planes, applies `crds/` and `deploy/`, and registers the members with tokens of the controller's account
     /// there. Nodes and queues come with [`RealFleet::surroundings`] or `rayfleet sandbox --attach`.
     pub async fn start(binary: &Binary, members: &[&str]) -> Result<Self> {
+        Self::start_under(binary, members, Definitions::Ours).await
+    }
+
+    /// The same under somebody's definitions of `ray.io`.
+    pub async fn start_under(binary: &Binary, members: &[&str], whose: Definitions) -> Result<Self> {
+        let definitions = manifests::definitions(whose)?;
         let dir = tempfile::Builder::new().prefix("fleet-").tempdir()?;
         let tunnel = |name: &str| dir.path().join(format!("{name}.sock"));
         // Side by side: a start waits more than it works.
@@ -71,12 +79,12 @@ impl RealFleet {
             planes.push(starting.await??);
         }
         let hub_client = client(&hub.kubeconfig(ADMINISTRATOR)).await?;
-        manifests::apply(&hub_client, &manifests::definitions()?).await?;
+        manifests::apply(&hub_client, &definitions).await?;
         manifests::apply(&hub_client, &manifests::of("hub")?).await?;
         let token = token(&hub_client).await?;
         for plane in &planes {
             let there = client(&plane.kubeconfig(ADMINISTRATOR)).await?;
-            manifests::apply(&there, &manifests::definitions()?).await?;
+            manifests::apply(&there, &definitions).await?;
             manifests::apply(&there, &manifests::of("member")?).await?;
             let kubeconfig = plane.kubeconfig_with(plane.address(), CONTROLLER, &self::token(&there).await?);
             register(&hub_client, plane.name(), &kubeconfig).await?;
