@@ -1,10 +1,11 @@
 //! The life of a CustomResourceDefinition: defaults, what makes one wrong, its status, and the types it brings.
-//! Must not know the store. Not done: CEL rules are not compiled, conversion webhooks are refused.
+//! Must not know the store, nor what may stand in rules (`rule_types`). Not done: conversion webhooks are refused.
 
 use serde_json::{Map, Value, json};
 
 use super::cause::Cause;
 use super::registry::{Column, ResourceType, Scale, SelectableField, Subresource, api_version, storage_hash};
+use super::rule_types;
 use super::schema::Schema;
 use crate::api::Time;
 
@@ -308,7 +309,7 @@ pub fn validate(crd: &Value, old: Option<&Value>) -> Vec<Cause> {
         let detail = "this server converts with strategy None only";
         out.push(Cause::invalid("spec.conversion.strategy", &spec["conversion"]["strategy"], detail));
     }
-    validate_versions(crd, &mut out);
+    validate_versions(crd, old, &mut out);
     if let Some(old) = old {
         for (field, before, after) in [
             ("spec.group", &old["spec"]["group"], &spec["group"]),
@@ -324,7 +325,7 @@ pub fn validate(crd: &Value, old: Option<&Value>) -> Vec<Cause> {
     out
 }
 
-fn validate_versions(crd: &Value, out: &mut Vec<Cause>) {
+fn validate_versions(crd: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
     let list = versions(crd);
     let single = list.len() == 1;
     if list.iter().filter(|v| v["storage"] == true).count() != 1 {
@@ -361,6 +362,11 @@ fn validate_versions(crd: &Value, out: &mut Vec<Cause>) {
         let mut found = Vec::new();
         structural(schema, &path, "at the root", &mut found);
         found.sort_by(|a, b| a.field.cmp(&b.field));
+        // Rules that were let in once stay.
+        let known = old.is_some_and(|old| versions(old).iter().any(|before| before["schema"] == version["schema"]));
+        if found.is_empty() && !known {
+            rule_types::check(schema, &path, true, &mut found);
+        }
         out.append(&mut found);
     }
 }

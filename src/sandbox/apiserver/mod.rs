@@ -31,6 +31,8 @@ mod prune;
 mod recorded;
 pub mod registry;
 mod route;
+mod rule_functions;
+mod rule_types;
 pub mod rules;
 mod scale;
 pub mod schema;

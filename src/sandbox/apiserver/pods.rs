@@ -165,9 +165,21 @@ impl ApiServer {
     }
 }
 
+/// A pod's address stands in two fields, of which the older one has the say.
+fn one_address(status: &mut serde_json::Map<String, Value>) {
+    let first = status.get("podIPs").and_then(|list| list[0]["ip"].as_str()).unwrap_or_default().to_owned();
+    let single = status.get("podIP").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if !single.is_empty() && single != first {
+        status.insert("podIPs".into(), json!([{"ip": single}]));
+    } else if single.is_empty() && !first.is_empty() {
+        status.insert("podIP".into(), first.into());
+    }
+}
+
 /// Fields of a pod's status that Go writes also where nobody set them.
 pub(super) fn fill_status(object: &mut Value) {
     let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) else { return };
+    one_address(status);
     let fill = |status: &mut serde_json::Map<String, Value>, list: &str, fields: &[(&str, Value)]| {
         for element in status.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             let Some(element) = element.as_object_mut() else { continue };

@@ -1,22 +1,20 @@
 //! Rules in CEL of custom resources (`x-kubernetes-validations`): read once with the schema, evaluated on each write.
-//! Must not know requests. What Kubernetes adds to the language (quantities, URLs, dates, …) is not built: a definition
-//! with such a rule is answered with a warning that names it, and the rule is not evaluated.
+//! Must not know requests. Some of what Kubernetes adds to the language is not built (`rule_functions`): a definition with
+//! such a rule is answered with a warning that names it, and the rule is not evaluated.
 
 use std::sync::Arc;
 
 use cel::objects::{Key, Map};
-use cel::{Context, Program, Value as Cel};
+use cel::{Program, Value as Cel};
 use serde_json::Value;
 
 use super::cause::Cause;
 use super::prune::join;
+use super::rule_functions;
 use super::schema::Schema;
 
 /// The rule of nearly every schema: needs no interpreter.
 const IMMUTABLE: &str = "self == oldSelf";
-/// Functions and operators that rules may use here.
-const KNOWN: &[&str] =
-    &["size", "contains", "startsWith", "endsWith", "matches", "string", "int", "uint", "double", "max", "min"];
 
 /// One rule.
 #[derive(Clone, Debug)]
@@ -76,7 +74,7 @@ impl Rule {
         if self.text == IMMUTABLE {
             return (old != Some(value)).then(|| self.cause(field, value, None));
         }
-        let mut context = Context::default();
+        let mut context = rule_functions::context();
         context.add_variable_from_value("self", cel(value, Some(schema)));
         if let Some(old) = old {
             context.add_variable_from_value("oldSelf", cel(old, Some(schema)));
@@ -125,7 +123,7 @@ impl Rule {
 fn compiled(text: &str) -> Option<Arc<Program>> {
     let program = Program::compile(text).ok()?;
     let references = program.references();
-    let known = |name: &&str| KNOWN.contains(name) || name.starts_with(['_', '@', '!', '-']);
+    let known = |name: &&str| rule_functions::NAMES.contains(name) || name.starts_with(['_', '@', '!', '-']);
     let evaluated = references.functions().iter().all(known);
     evaluated.then(|| Arc::new(program))
 }

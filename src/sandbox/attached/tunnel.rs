@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,6 +26,11 @@ use crate::sandbox::world::nodes::Nodes;
 const HEAD_BYTES_MAX: u64 = 4 << 10;
 const OPEN: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 const NOBODY: &[u8] = b"HTTP/1.1 502 No pod listens there\r\n\r\n";
+/// Where an API server looks for the kubelet of a node: logs, exec and port-forward go there.
+const KUBELET_PORT: &str = "10250";
+/// The sentence reaches whoever asked: API servers quote it.
+const NO_KUBELET: &[u8] =
+    b"HTTP/1.1 501 these nodes have no kubelet to ask for logs or exec: rayfleet logs reads the log of a job\r\n\r\n";
 
 /// Who is behind the addresses of a cluster's pods.
 #[derive(Clone)]
@@ -53,6 +58,9 @@ pub(super) async fn serve(listener: UnixListener, behind: Behind) {
 async fn carry(stream: UnixStream, behind: Behind) -> io::Result<()> {
     let (mut stream, address) = asked_for(stream).await?;
     let Some((ip, port)) = address.rsplit_once(':') else { return stream.write_all(NOBODY).await };
+    if port == KUBELET_PORT && ip.parse::<IpAddr>().is_err() {
+        return stream.write_all(NO_KUBELET).await;
+    }
     match behind {
         Behind::Real(pods, cluster) => {
             let Some(mut pod) = connected(pods.real_address(&cluster, ip, port)).await else {

@@ -377,6 +377,7 @@ impl NodeSpec {
             "spec": {"taints": self.taints},
             "status": {
                 "capacity": amounts, "allocatable": amounts,
+                "addresses": [{"type": "Hostname", "address": name}],
                 "conditions": [
                     condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
                     condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),

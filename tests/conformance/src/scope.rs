@@ -45,14 +45,11 @@ pub(crate) fn known(topic: &str, case: &str, number: usize) -> Option<Known> {
         ("crud", "field-validation-update", 9) => {
             Explained("the quoted object has its fields in the order of Go's structs")
         }
-        ("crd", "crd-errors", 5) => NotYet("rules in CEL are not checked against the types of the schema"),
         ("patch", "patch-rv-in-body", 26) => Explained("it names a version that no recorded answer showed"),
         ("watch", "errors-cr", 10) => Explained("how far back the history reaches: here to the first write"),
-        ("defaults", "pod-immutable", 19) => NotYet("addresses in the status of pods are not checked"),
         ("defaults", "job", 4) => Explained(GO),
         ("defaults", "node-namespace", 8) => Explained("the version of a namespace that the server made itself"),
         ("defaults", "other-kinds", 14) => NotYet("HorizontalPodAutoscaler is kept without its defaults"),
-        ("defaults", "workloads", 15) => NotYet("the deprecated generation annotation of DaemonSets"),
         ("crd", "lifecycle", 6) => Explained("a new type is served at once, not after a while of 429"),
         ("discovery", "version-health", 0) | ("wire", "raw-text", 9) => {
             Explained("the version says what the server is, and the recorded one carries a build's placeholder")

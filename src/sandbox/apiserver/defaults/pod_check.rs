@@ -12,9 +12,23 @@ use crate::api::quantity::Quantity;
 /// Everything wrong with a Pod.
 pub(super) fn check(pod: &Value, old: Option<&Value>) -> Vec<Cause> {
     match old {
-        Some(old) => changes(&pod["spec"], &old["spec"]),
+        Some(old) => {
+            let mut out = changes(&pod["spec"], &old["spec"]);
+            out.extend(addresses(&pod["status"]));
+            out
+        }
         None => check_spec(&pod["spec"], "spec"),
     }
+}
+
+/// Addresses in the status that are none.
+fn addresses(status: &Value) -> impl Iterator<Item = Cause> {
+    let given = list(&status["podIPs"]).map(|one| text(&one["ip"])).enumerate();
+    let wrong = given.filter(|(_, ip)| ip.parse::<std::net::IpAddr>().is_err());
+    wrong.map(|(i, ip)| {
+        let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+        Cause::invalid(format!("status.podIPs[{i}]"), &json!(ip), detail)
+    })
 }
 
 /// Everything wrong with the spec of a pod or of a template at `at`.

@@ -98,6 +98,7 @@ pub(super) fn fill(kind: &str, object: &mut Value, old: Option<&Value>) {
         "DaemonSet" => {
             let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}});
             default(spec, "updateStrategy", rolling);
+            count_templates(object, old);
         }
         _ => {}
     }
@@ -117,6 +118,23 @@ pub(super) fn fill(kind: &str, object: &mut Value, old: Option<&Value>) {
                 "desiredNumberScheduled": 0, "numberReady": 0}),
             _ => json!({}),
         };
+    }
+}
+
+/// How often the template of a DaemonSet has changed, where the first version of its API kept that.
+fn count_templates(object: &mut Value, old: Option<&Value>) {
+    const COUNT: &str = "deprecated.daemonset.template.generation";
+    let counted = |object: &Value| -> i64 {
+        let text = object["metadata"]["annotations"][COUNT].as_str();
+        text.and_then(|text| text.parse().ok()).unwrap_or(0)
+    };
+    let count = match old {
+        None => counted(object).max(1),
+        Some(old) if old["spec"]["template"] == object["spec"]["template"] => counted(old),
+        Some(old) => counted(old) + 1,
+    };
+    if count > 0 {
+        part(part(object, "metadata"), "annotations")[COUNT] = count.to_string().into();
     }
 }
 
