@@ -290,6 +290,6 @@ mod tests {
         let mut bad = json!({"kind": "RayCluster", "spec": cluster(false)});
         bad["spec"]["headGroupSpec"]["template"] = template("2x", "1Gi", &[]);
         let why = shape(&bad, &Flags::default()).unwrap_err();
-        assert!(why.starts_with("group headgroup: cpu: "), "{why}");
+        assert!(why.starts_with("spec.headGroupSpec.template.spec.containers[0].resources.requests.cpu: "), "{why}");
     }
 }

@@ -162,7 +162,7 @@ fn no_field_default_bound_rule_or_column_of_the_upstream_definitions_differs() {
             let mut comparison = Comparison { file, compared: 0, newer: BTreeSet::new(), differences: Vec::new() };
             let schema = "openAPIV3Schema";
             comparison.compare(&ours["schema"][schema], &theirs["schema"][schema], "");
-            assert!(comparison.compared > 3000, "{file}: {}", comparison.compared);
+            assert!(comparison.compared > 2500, "{file}: {}", comparison.compared);
             differences.append(&mut comparison.differences);
             newer.append(&mut comparison.newer);
         }
