@@ -190,13 +190,13 @@ impl<'a> Walk<'a> {
                     return Type::Of(&schema["additionalProperties"]);
                 }
                 match (schema["properties"].as_object(), scalar(schema)) {
-                    (Some(fields), _) => match fields.get(&unescaped(field)) {
-                        Some(found) => Type::Of(found),
-                        None => {
+                    (Some(fields), _) => {
+                        let found = fields.get(&unescaped(field));
+                        if found.is_none() {
                             self.mistake(one, format!("undefined field '{field}'"));
-                            Type::Any
                         }
-                    },
+                        found.map_or(Type::Any, Type::Of)
+                    }
                     (None, _) if is_bare(schema) => {
                         self.mistake(one, format!("undefined field '{field}'"));
                         Type::Any
