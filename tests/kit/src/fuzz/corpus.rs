@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::fleet::MemberPlan;
 use crate::job::ray_job;
+use crate::site::Site;
 use crate::world::World;
 
 /// Objects of one kind at most: they repeat each other.
@@ -100,7 +101,7 @@ fn of_a_fleet(found: &mut Vec<Value>) {
     }
     world.run_for(Duration::from_secs(40));
     let sites = std::iter::once(world.site("hub")).chain(world.members());
-    for object in sites.flat_map(|site| site.objects()) {
+    for object in sites.flat_map(Site::objects) {
         if object.to_string().len() < 20_000 {
             found.push(object.clone());
         }

@@ -223,7 +223,8 @@ pub(super) fn check_manifests() -> Check {
         let _ = manifest::documents(text, "x.yaml", "default");
         let Ok(values) = yaml::documents(text) else { return Ok(()) };
         // YAML is JSON's superset: what was read as values is read as the same from JSON.
-        let json = values.iter().map(|value| format!("---\n{value}\n")).collect::<String>();
+        let json: Vec<String> = values.iter().map(|value| format!("---\n{value}\n")).collect();
+        let json = json.concat();
         match yaml::documents(&json) {
             Ok(again) if again == values => Ok(()),
             Ok(_) => Err("the same documents as JSON are others".to_owned()),
