@@ -147,9 +147,6 @@ pub fn redis_cleanup_job(cluster: &RayCluster, flags: &Flags) -> Value {
     if let Some(annotations) = metadata["annotations"].as_object_mut() {
         annotations.retain(|key, _| [SWITCH, NAMESPACE].contains(&&**key));
     }
-    if metadata["name"].as_str().is_none_or(str::is_empty) {
-        metadata["generateName"] = json!(names::head_prefix(cluster.metadata.name()));
-    }
     json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
