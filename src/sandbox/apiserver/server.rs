@@ -285,7 +285,7 @@ impl ApiServer {
             Ok(Rendered::Answer(answer)) => return answer,
             Ok(Rendered::Body(status, body)) => (status, body),
             Err(mut refusal) => {
-                refusal.headers.extend(self.warnings.iter().map(|w| warning(w)));
+                refusal.headers.extend(call.ty().deprecation.iter().chain(&self.warnings).map(|w| warning(w)));
                 if !call.form.yaml || refusal.plain.is_some() {
                     return Answer::Reply(refusal.reply());
                 }

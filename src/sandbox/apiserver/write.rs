@@ -267,7 +267,10 @@ impl ApiServer {
 
     /// A version of the group that the CRD does not have knows no fields at all.
     pub(super) fn warn_of_foreign_version(&mut self, ty: &ResourceType, version: &str, value: &Value) {
-        if version.split_once('/').is_some_and(|(group, _)| group == ty.group) {
+        let foreign = |(group, version): (&str, &str)| {
+            group == ty.group && self.registry.find(group, version, &ty.plural).is_none()
+        };
+        if version.split_once('/').is_some_and(foreign) {
             let own = ["apiVersion", "kind", "metadata"];
             let fields = value.as_object().into_iter().flatten().map(|(k, _)| k.as_str());
             let unknown = fields.filter(|f| !own.contains(f));
