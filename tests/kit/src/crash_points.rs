@@ -33,16 +33,19 @@ pub struct Story {
     pub job: RayJob,
     /// Pods it has in all.
     pub pods: usize,
+    /// Every so many of its writes are points where all stories are played: what is nearly another's life again need not be
+    /// played at each.
+    pub step: usize,
 }
 
 /// The stories that are played: every way of submission that is built, and everything that a cluster may have beside its
 /// pods.
 pub fn stories() -> Vec<Story> {
     vec![
-        Story { name: "http", job: ray_job("train").cpus(1).workers(2, 1), pods: 3 },
-        Story { name: "k8s", job: ray_job("train").cpus(1).workers(1, 1).mode("K8sJobMode"), pods: 3 },
-        Story { name: "sidecar", job: ray_job("train").cpus(1).workers(1, 1).mode("SidecarMode"), pods: 2 },
-        Story { name: "beside", job: ray_job("train").cpus(1).workers(1, 1).hosts(2).beside(), pods: 3 },
+        Story { name: "http", job: ray_job("train").cpus(1).workers(2, 1), pods: 3, step: 1 },
+        Story { name: "k8s", job: ray_job("train").cpus(1).workers(1, 1).mode("K8sJobMode"), pods: 3, step: 1 },
+        Story { name: "sidecar", job: ray_job("train").cpus(1).workers(1, 1).mode("SidecarMode"), pods: 2, step: 4 },
+        Story { name: "beside", job: ray_job("train").cpus(1).workers(1, 1).hosts(2).beside(), pods: 3, step: 4 },
     ]
 }
 
@@ -141,9 +144,9 @@ fn play(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: b
     Life { world, writes, wrong }
 }
 
-/// All points of these stories in all settings, from the first on in steps of `step`, on all cores. `tell` gets a line for
-/// each thing that went wrong.
-pub fn run(stories: &[Story], settings: &[Setting], step: usize, tell: impl Fn(String) + Sync) -> Tally {
+/// All points of these stories in all settings, from the first on in steps of `step` (each story's own where none is given),
+/// on all cores. `tell` gets a line for each thing that went wrong.
+pub fn run(stories: &[Story], settings: &[Setting], step: Option<usize>, tell: impl Fn(String) + Sync) -> Tally {
     let mut tally = Tally::default();
     let mut runs = Vec::new();
     for (story, setting) in stories.iter().flat_map(|story| settings.iter().map(move |setting| (story, *setting))) {
@@ -153,7 +156,7 @@ pub fn run(stories: &[Story], settings: &[Setting], step: usize, tell: impl Fn(S
             tell(format!("{} without any crash: {sentence}", title(story, setting)));
         }
         let is_point = |at: &usize| setting.replicas == 1 || world.points.binary_search(at).is_ok();
-        for at in writes.filter(is_point).step_by(step.max(1)) {
+        for at in writes.filter(is_point).step_by(step.unwrap_or(story.step).max(1)) {
             tally.points += 1;
             runs.extend(DEATHS.map(|death| (story, setting, at, death, world.writes[at].clone())));
         }

@@ -46,9 +46,9 @@ enum Command {
         /// Controller replicas: with more than one, another takes over.
         #[arg(long, default_value_t = 1, value_parser = count())]
         replicas: usize,
-        /// Only every so many writes (1 = all).
-        #[arg(long, default_value_t = 1, value_parser = count())]
-        step: usize,
+        /// Every so many writes (1 = all); without it each story's own measure.
+        #[arg(long, value_parser = count())]
+        step: Option<usize>,
         /// Only this story.
         #[arg(long, value_parser = stories())]
         story: Option<String>,
@@ -148,7 +148,7 @@ fn one_crash(setting: crash_points::Setting, story: Option<&str>, at: usize, dea
     ExitCode::from(u8::from(!wrong.is_empty()))
 }
 
-fn all_crashes(seed: u64, replicas: usize, step: usize, only: Option<&str>) -> ExitCode {
+fn all_crashes(seed: u64, replicas: usize, step: Option<usize>, only: Option<&str>) -> ExitCode {
     let began = Instant::now();
     let stories: Vec<_> =
         crash_points::stories().into_iter().filter(|s| only.is_none_or(|name| name == s.name)).collect();
