@@ -16,8 +16,6 @@ pub struct RayJob {
     entrypoint: String,
     shutdown: bool,
     config_map: Option<String>,
-    /// Pods per replica of the workers.
-    hosts: u32,
     beside: bool,
 }
 
@@ -34,7 +32,6 @@ pub fn ray_job(name: &str) -> RayJob {
         entrypoint: "python -c 'print(1)'".to_owned(),
         shutdown: true,
         config_map: None,
-        hosts: 1,
         beside: false,
     }
 }
@@ -83,12 +80,6 @@ impl RayJob {
         self
     }
 
-    /// Each replica of the workers has so many hosts.
-    pub fn hosts(mut self, hosts: u32) -> Self {
-        self.hosts = hosts;
-        self
-    }
-
     /// With all that stands beside the pods and is watched by nobody: Ray's autoscaler, an Ingress.
     pub fn beside(mut self) -> Self {
         self.beside = true;
@@ -122,7 +113,6 @@ impl RayJob {
                 "replicas": self.workers,
                 "minReplicas": self.workers,
                 "maxReplicas": self.workers,
-                "numOfHosts": self.hosts,
                 "rayStartParams": {},
                 "template": { "spec": { "containers": [container("ray-worker", self.worker_cpus)] } },
             }]);
