@@ -179,7 +179,6 @@ fn compare(path: &str, run: Option<&str>) -> usize {
                 secret["stringData"]["auth_token"] = "<random, 44 characters>".into();
                 secret
             }
-            ("batch/v1/jobs", _, Some(cluster)) => redis_cleanup_job(cluster, &flags()),
             ("scheduling.volcano.sh/v1beta1/podgroups", _, Some(cluster)) => {
                 pod_group("RayCluster", &cluster.metadata, &size_of_cluster(&cluster.spec))
             }

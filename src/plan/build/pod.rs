@@ -8,7 +8,7 @@ use sha1::{Digest, Sha1};
 use super::pod_group::volcano_metadata;
 use super::ray_start::{self, Head, Node};
 use super::{
-    auth, autoscaler, creator, fault_tolerance, go, head_service_name, is_on, owner_reference, probes, push, push_env,
+    auth, autoscaler, creator, go, head_service_name, is_on, owner_reference, probes, push, push_env,
     push_env_if_absent, push_if_absent,
 };
 use crate::api::names::{RAY_CLUSTER_LABEL, RAY_GROUP_LABEL, RAY_NODE_TYPE_LABEL};
@@ -31,7 +31,7 @@ pub fn head_pod(cluster: &RayCluster, flags: &Flags) -> Value {
     };
     let mut pod = build(cluster, &part, flags);
     let annotations = &mut pod["metadata"]["annotations"];
-    fault_tolerance::annotate(cluster, annotations);
+    annotations["ray.io/ft-enabled"] = json!("false");
     annotations["ray.io/upgrade-strategy-recreate-hash"] = json!(spec_hash(&cluster.spec));
     annotations["ray.io/kuberay-version"] = json!(&*flags.version);
     volcano_metadata(cluster, "headgroup", &mut pod);
@@ -91,11 +91,8 @@ fn build(cluster: &RayCluster, part: &Part<'_>, flags: &Flags) -> Value {
     let mut spec = part.template.0["spec"].clone();
     let user = spec["containers"][0].clone();
     let mut params = ray_start::defaults(part.node, part.params, part.resources, part.labels, &at);
-    if part.node == Node::Head {
-        if cluster.spec.autoscaling() {
-            params.insert("no-monitor".into(), "true".into());
-        }
-        fault_tolerance::parameters(cluster, &mut params);
+    if part.node == Node::Head && cluster.spec.autoscaling() {
+        params.insert("no-monitor".into(), "true".into());
     }
     ray_start::from_container(&mut params, Container(&user));
     let command = ray_start::command(part.node, &params);
@@ -111,12 +108,8 @@ fn build(cluster: &RayCluster, part: &Part<'_>, flags: &Flags) -> Value {
         container["command"] = json!(["/bin/bash", "-c", "--"]);
         container["args"] = json!([text]);
     }
-    match part.node {
-        Node::Head => {
-            autoscaler::switch(&cluster.spec).into_iter().for_each(|switch| push(&mut container, "env", switch));
-            fault_tolerance::head_env(cluster, &params, &mut container);
-        }
-        Node::Worker => fault_tolerance::worker_env(cluster, &mut container),
+    if part.node == Node::Head {
+        autoscaler::switch(&cluster.spec).into_iter().for_each(|switch| push(&mut container, "env", switch));
     }
     auth::add_to(cluster, &mut container);
     environment(&mut container, part.node, cluster, &service, &at, &command, flags);
