@@ -120,6 +120,10 @@ impl Engine {
     // --- wakes ---
 
     pub(super) fn wake(&mut self, key: &Key, now: Time) {
+        if self.inflight.is_busy(key) {
+            // It is woken when it is free again.
+            return;
+        }
         let is_member = key.cluster == Cluster::Hub && key.id.kind == Kind::MemberCluster;
         let pause = self.journal.get(key).filter(|_| is_member).map(|entry| entry.looked + MEMBER_PAUSE);
         self.queue.put(key, pause.map_or(now, |at| at.max(now)));
@@ -203,9 +207,14 @@ impl Engine {
         if let Standing::Held(epoch) = standing {
             self.epochs.insert(unit.clone(), epoch);
         }
-        self.units.set(unit, standing, now);
+        self.units.set(unit.clone(), standing, now);
         if let Some(member) = member {
             self.update_watch(&member, now, out);
+        } else if standing == Standing::Lost {
+            // From now on nothing of the hub wakes them here: what is told of them must not be what was once so.
+            let of_unit = self.world.unbound_keys().filter(|(queue, _)| shards::queue_unit(queue) == *unit);
+            let keys: Vec<Key> = of_unit.map(|(_, key)| key.clone()).collect();
+            self.wake_all(keys, now);
         }
         self.check_barriers(now, out);
         self.keep_checking(now);
@@ -292,14 +301,16 @@ impl Engine {
         let mut keys = BTreeSet::new();
         self.hidden_wakes(cluster, kind, &hidden, &mut keys);
         for (before, after) in &touched {
-            self.world.wakes(cluster, before.as_ref(), after.as_ref(), &mut keys);
+            let (before, after) = (before.as_deref(), after.as_deref());
+            let ours = |queue: &str| self.units.get(&shards::queue_unit(queue)).is_some();
+            self.world.wakes(cluster, before, after, &ours, &mut keys);
             if *cluster == Cluster::Hub {
-                self.hub_row(before.as_ref(), after.as_ref(), now, out);
+                self.hub_row(before, after, now, out);
             }
         }
         if let Cluster::Member(member) = cluster
             && kind == Kind::Namespace
-            && touched.iter().any(|(before, after)| [before, after].iter().any(|r| is_home(r.as_ref())))
+            && touched.iter().any(|(before, after)| [before, after].iter().any(|r| is_home(r.as_deref())))
         {
             self.identify(member, now);
         }

@@ -10,7 +10,7 @@ use crate::api::{Cluster, Id, Key, Kind, MemberName, RootId, Time, Uid, names};
 use crate::plan::place::Received;
 use crate::plan::registration::{Registration, registration};
 use crate::plan::{Flags, placement_name, root};
-use crate::row::{Facts, Row, TableChange, Tables};
+use crate::row::{Facts, Row, TableChange, Tables, Touched};
 
 /// Owners above an object that are followed: pod → Job → RayJob, pod → RayCluster → RayJob.
 const ANCESTORS_MAX: usize = 4;
@@ -179,13 +179,7 @@ impl World {
     }
 
     /// Takes a change in; returns the rows that it touched, before and after.
-    pub(super) fn apply(
-        &mut self,
-        cluster: &Cluster,
-        kind: Kind,
-        change: TableChange,
-        now: Time,
-    ) -> Vec<(Option<Row>, Option<Row>)> {
+    pub(super) fn apply(&mut self, cluster: &Cluster, kind: Kind, change: TableChange, now: Time) -> Vec<Touched> {
         let tables = match cluster {
             Cluster::Hub => &mut self.hub,
             Cluster::Member(name) => self.members.entry(name.clone()).or_default(),
@@ -193,8 +187,8 @@ impl World {
         let touched = tables.apply(kind, change, now);
         for (before, after) in &touched {
             match cluster {
-                Cluster::Hub => self.index_hub(before.as_ref(), after.as_ref(), now),
-                Cluster::Member(member) => self.index_member(member, before.as_ref(), after.as_ref()),
+                Cluster::Hub => self.index_hub(before.as_deref(), after.as_deref(), now),
+                Cluster::Member(member) => self.index_member(member, before.as_deref(), after.as_deref()),
             }
         }
         touched
@@ -202,6 +196,9 @@ impl World {
 
     fn index_member(&mut self, member: &MemberName, before: Option<&Row>, after: Option<&Row>) {
         let is_owner = |row: &&Row| matches!(row.id.kind, Kind::RayJob | Kind::RayCluster | Kind::Job);
+        if before.zip(after).is_some_and(|(before, after)| before.uid == after.uid) {
+            return;
+        }
         if let Some(row) = before.filter(is_owner) {
             self.by_uid.remove(&(member.clone(), row.uid.clone()));
         }
@@ -285,9 +282,17 @@ impl World {
     }
 
     /// The keys that a change of one row touches (`docs/WALK.md` section 1).
-    pub(super) fn wakes(&self, cluster: &Cluster, before: Option<&Row>, after: Option<&Row>, keys: &mut BTreeSet<Key>) {
+    /// Of what waits in a queue only that of `ours` (by the queue's name): whoever else holds its unit looks at it.
+    pub(super) fn wakes(
+        &self,
+        cluster: &Cluster,
+        before: Option<&Row>,
+        after: Option<&Row>,
+        ours: &dyn Fn(&str) -> bool,
+        keys: &mut BTreeSet<Key>,
+    ) {
         match cluster {
-            Cluster::Hub => self.hub_wakes(before, after, keys),
+            Cluster::Hub => self.hub_wakes(before, after, ours, keys),
             Cluster::Member(member) => {
                 for row in [before, after].into_iter().flatten() {
                     self.member_wakes(member, row, before.is_none() || after.is_none(), keys);
@@ -296,7 +301,13 @@ impl World {
         }
     }
 
-    fn hub_wakes(&self, before: Option<&Row>, after: Option<&Row>, keys: &mut BTreeSet<Key>) {
+    fn hub_wakes(
+        &self,
+        before: Option<&Row>,
+        after: Option<&Row>,
+        ours: &dyn Fn(&str) -> bool,
+        keys: &mut BTreeSet<Key>,
+    ) {
         let Some(row) = after.or(before) else { return };
         match row.id.kind {
             Kind::RayService | Kind::RayCronJob => {
@@ -307,12 +318,12 @@ impl World {
                 // One less in the queue: others may be first now.
                 let leaves = |row: Option<&Row>| row.is_none_or(|row| row.deleting.is_some());
                 if before.is_some() && leaves(after) && !leaves(before) {
-                    keys.extend(self.unbound.get(&self.queue_of(&row.id)).into_iter().flatten().cloned());
+                    keys.extend(self.waiting_in(&self.queue_of(&row.id), ours));
                 }
             }
-            Kind::Placement => self.placement_wakes(before, after, keys),
+            Kind::Placement => self.placement_wakes(before, after, ours, keys),
             Kind::MemberCapacity | Kind::MemberCluster | Kind::PlacementPolicy | Kind::PriorityClass => {
-                keys.extend(self.unbound_keys().map(|(_, key)| key.clone()));
+                keys.extend(self.unbound.keys().flat_map(|queue| self.waiting_in(queue, ours)));
                 if matches!(row.id.kind, Kind::MemberCapacity | Kind::MemberCluster) {
                     let member = MemberName(row.id.name.clone());
                     if row.id.kind == Kind::MemberCluster {
@@ -325,7 +336,18 @@ impl World {
         }
     }
 
-    fn placement_wakes(&self, before: Option<&Row>, after: Option<&Row>, keys: &mut BTreeSet<Key>) {
+    /// What waits in a queue, if it is one of ours.
+    fn waiting_in(&self, queue: &str, ours: &dyn Fn(&str) -> bool) -> impl Iterator<Item = Key> {
+        self.unbound.get(queue).filter(|_| ours(queue)).into_iter().flatten().cloned()
+    }
+
+    fn placement_wakes(
+        &self,
+        before: Option<&Row>,
+        after: Option<&Row>,
+        ours: &dyn Fn(&str) -> bool,
+        keys: &mut BTreeSet<Key>,
+    ) {
         for row in [before, after].into_iter().flatten() {
             keys.extend(root_key(row));
             let Some(spec) = decision(row).map(|p| &p.spec) else { continue };
@@ -347,7 +369,7 @@ impl World {
         if stage(before) != stage(after)
             && let Some(queue) = after.or(before).and_then(decision).map(|p| p.spec.queue.as_str())
         {
-            keys.extend(self.unbound.get(queue).into_iter().flatten().cloned());
+            keys.extend(self.waiting_in(queue, ours));
         }
     }
 

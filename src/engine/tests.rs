@@ -108,7 +108,7 @@ impl Story {
     /// A row came through a watch.
     fn see(&mut self, cluster: &Cluster, row: Row) -> Vec<Effect> {
         self.version = self.version.max(row.version.0);
-        self.tell(Input::Rows(cluster.clone(), row.id.kind, TableChange::Upsert(Box::new(row))))
+        self.tell(Input::Rows(cluster.clone(), row.id.kind, TableChange::Upsert(Arc::new(row))))
     }
 
     fn gone(&mut self, cluster: &Cluster, row: &Row, version: u64) -> Vec<Effect> {

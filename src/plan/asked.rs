@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::gang::{self, Gang};
-use super::root::Root;
-use super::validate::Refusal;
+use super::root::{Root, spec_hash};
+use super::validate::{self, Refusal};
 use super::{Flags, Seen};
 use crate::api::Uid;
 use crate::api::fleet::GangShape;
@@ -75,13 +75,12 @@ pub(super) fn of(seen: &Seen, root: &Root) -> Arc<Ask> {
 
 fn ask(root: &Root, flags: &Flags) -> Ask {
     // The status on the hub is ours: it changes often, and nothing here follows from it.
-    let mut body = root.body.clone();
+    let mut body = root.body().clone();
     if let Some(fields) = body.as_object_mut() {
         fields.remove("status");
     }
-    let bare = Root { row: root.row, body };
-    let gang = gang::shape(&bare.body, flags).and_then(|shape| Gang::parse(&shape).map(|gang| (shape, gang)));
-    Ask { refusal: bare.check().err(), gang, spec_hash: bare.spec_hash() }
+    let gang = gang::shape(&body, flags).and_then(|shape| Gang::parse(&shape).map(|gang| (shape, gang)));
+    Ask { refusal: validate::object(root.row.id.kind, &body).err(), gang, spec_hash: spec_hash(&body) }
 }
 
 #[cfg(test)]

@@ -248,7 +248,7 @@ impl Draft<'_> {
             *observed = if up_to_date {
                 self.root.row.generation.into()
             } else {
-                self.root.body["status"]["observedGeneration"].clone()
+                self.root.status().get("observedGeneration").cloned().unwrap_or_default()
             };
         }
         self.root.put_status(status)

@@ -44,7 +44,7 @@ pub struct Dependencies {
 /// Names that the pod templates of a root object give, and whether each may be missing.
 pub fn named(root: &Root) -> BTreeMap<Id, bool> {
     let mut found = BTreeMap::new();
-    let spec = &root.body["spec"];
+    let spec = &root.body()["spec"];
     let cluster = if spec["rayClusterSpec"].is_object() { &spec["rayClusterSpec"] } else { spec };
     let mut pods = vec![&cluster["headGroupSpec"]["template"]["spec"], &spec["submitterPodTemplate"]["spec"]];
     pods.extend(cluster["workerGroupSpecs"].as_array().into_iter().flatten().map(|g| &g["template"]["spec"]));

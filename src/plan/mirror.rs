@@ -53,7 +53,7 @@ pub fn create(member: &MemberName, id: &Id, placement: &Placement, root: Option<
     let mut body = json!({ "apiVersion": id.kind.api_version(), "kind": id.kind.name() });
     match root {
         Some(root) => {
-            let own = |field: &str| root.body["metadata"][field].as_object().cloned().unwrap_or_default();
+            let own = |field: &str| root.body()["metadata"][field].as_object().cloned().unwrap_or_default();
             labels.extend(own("labels").into_iter().filter(|(key, _)| is_copied(key)));
             annotations.extend(own("annotations").into_iter().filter(|(key, _)| is_copied(key)));
             annotations.insert(SPEC_HASH.to_owned(), root.spec_hash().into());

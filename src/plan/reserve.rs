@@ -312,7 +312,7 @@ impl Draft<'_> {
             spec["priorityClassName"] = shape.priority_class.into();
         }
         let name = pod_group_name(&self.id.name);
-        let annotations: serde_json::Map<String, Value> = self.root.body["metadata"]["annotations"]
+        let annotations: serde_json::Map<String, Value> = self.root.body()["metadata"]["annotations"]
             .as_object()
             .into_iter()
             .flatten()

@@ -1,6 +1,11 @@
 //! The root object on the hub: what is read of it, and the writes that fleet plans make to it.
 //! Must not know when they are made.
 
+use std::cell::OnceCell;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -12,23 +17,66 @@ use crate::api::names::{CLUSTER_LABEL, MANAGED_BY_US, QUEUE_LABEL, STAGE_LABEL};
 use crate::api::{Cluster, Id, Kind};
 use crate::row::{Facts, Row, Tables};
 
-/// A root object, read once.
+/// A root object. Most looks need a few of its fields: the whole is read only where it is asked for.
 pub struct Root<'a> {
     /// Its row.
     pub row: &'a Row,
-    /// The whole object.
-    pub body: Value,
+    glance: Glance,
+    body: OnceCell<Value>,
+}
+
+/// What nearly every look needs. Anything may stand there: what is of another type counts as absent.
+struct Glance {
+    spec: GlanceSpec,
+    status: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Halves<'a> {
+    #[serde(borrow, default)]
+    spec: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    status: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct GlanceSpec {
+    managed_by: Value,
+    suspend: Value,
+}
+
+impl Glance {
+    /// `None` where the text is no object.
+    fn at(body: &str) -> Option<Self> {
+        fn of<T: DeserializeOwned + Default>(half: Option<&RawValue>) -> T {
+            half.and_then(|half| serde_json::from_str(half.get()).ok()).unwrap_or_default()
+        }
+        let halves: Halves<'_> = serde_json::from_str(body).ok()?;
+        Some(Self { spec: of(halves.spec), status: of(halves.status) })
+    }
 }
 
 impl<'a> Root<'a> {
     /// Reads a row; `None` where it keeps no body.
     pub fn read(row: &'a Row) -> Option<Self> {
-        Some(Self { row, body: body(row)? })
+        Some(Self { row, glance: Glance::at(row.body.as_deref()?)?, body: OnceCell::new() })
+    }
+
+    /// The whole object.
+    pub fn body(&self) -> &Value {
+        // What is kept of a row is JSON: `read` went through it.
+        self.body.get_or_init(|| body(self.row).unwrap_or_default())
+    }
+
+    /// Its status; empty where it has none.
+    pub fn status(&self) -> &Map<String, Value> {
+        &self.glance.status
     }
 
     /// Whether it is ours to work on (`architecture.md` section 2).
     pub fn is_ours(&self) -> bool {
-        match &self.body["spec"]["managedBy"] {
+        match &self.glance.spec.managed_by {
             Value::Null => true,
             Value::String(by) => MANAGED_BY_US.contains(&by.as_str()),
             _ => false,
@@ -37,38 +85,33 @@ impl<'a> Root<'a> {
 
     /// `spec.suspend`.
     pub fn suspended(&self) -> bool {
-        self.body["spec"]["suspend"] == Value::Bool(true)
+        self.glance.spec.suspend == Value::Bool(true)
     }
 
     /// `status.jobDeploymentStatus` of a RayJob, `status.state` of a RayCluster.
     pub fn state(&self) -> &str {
         let field = if self.row.id.kind == Kind::RayJob { "jobDeploymentStatus" } else { "state" };
-        self.body["status"][field].as_str().unwrap_or_default()
+        self.glance.status.get(field).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// Whether it breaks a rule of its kind, or needs what is not built yet.
     pub fn check(&self) -> Result<(), Refusal> {
-        validate::object(self.row.id.kind, &self.body)
+        validate::object(self.row.id.kind, self.body())
     }
 
     /// Hash of what a mirror's spec is made from.
     pub fn spec_hash(&self) -> String {
-        let text = self.mirror_spec().to_string();
-        Sha256::digest(text.as_bytes()).iter().take(10).fold(String::new(), |hash, byte| hash + &format!("{byte:02x}"))
+        spec_hash(self.body())
     }
 
     /// Its spec as a mirror has it.
     pub fn mirror_spec(&self) -> Value {
-        let mut spec = self.body["spec"].clone();
-        if let Some(fields) = spec.as_object_mut() {
-            fields.remove("managedBy");
-        }
-        spec
+        mirror_spec(self.body())
     }
 
     /// PUT of the object with these finalizers; `None` if it has exactly them.
     pub fn put_finalizers(&self, change: impl Fn(&mut Vec<Value>)) -> Option<Action> {
-        let mut body = self.body.clone();
+        let mut body = self.body().clone();
         let metadata = body["metadata"].as_object_mut()?;
         let before: Vec<Value> = metadata.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
         let mut after = before.clone();
@@ -85,7 +128,7 @@ impl<'a> Root<'a> {
         if self.row.label(CLUSTER_LABEL) == cluster && self.row.label(STAGE_LABEL) == stage {
             return None;
         }
-        let mut body = self.body.clone();
+        let mut body = self.body().clone();
         let metadata = body["metadata"].as_object_mut()?;
         let labels = metadata.entry("labels").or_insert_with(|| Value::Object(Map::new())).as_object_mut()?;
         for (key, value) in [(CLUSTER_LABEL, cluster), (STAGE_LABEL, stage)] {
@@ -100,7 +143,7 @@ impl<'a> Root<'a> {
 
     /// PUT of the object with changed metadata; `None` where it has none.
     pub fn put_metadata(&self, change: impl FnOnce(&mut Map<String, Value>)) -> Option<Action> {
-        let mut body = self.body.clone();
+        let mut body = self.body().clone();
         change(body["metadata"].as_object_mut()?);
         Some(self.replace(body))
     }
@@ -111,11 +154,10 @@ impl<'a> Root<'a> {
 
     /// PUT of this status; `None` if it is there already. A field that is empty equals one that is absent.
     pub fn put_status(&self, status: Map<String, Value>) -> Option<Action> {
-        let present = self.body["status"].as_object().cloned().unwrap_or_default();
-        if without_empty(&present) == without_empty(&status) {
+        if without_empty(self.status()) == without_empty(&status) {
             return None;
         }
-        let mut body = self.body.clone();
+        let mut body = self.body().clone();
         body["status"] = Value::Object(status);
         Some(Action::Status {
             cluster: Cluster::Hub,
@@ -129,7 +171,7 @@ impl<'a> Root<'a> {
     /// The status of a root object that is on no member: `state` empty or `Suspended`, reason and message in words.
     /// What a former generation left there goes, as in KubeRay's reset (specs/rayjob.md 4.2); counters and times stay.
     pub fn put_waiting_status(&self, suspended: bool, reason: &str, message: &str) -> Option<Action> {
-        let mut status = self.body["status"].as_object().cloned().unwrap_or_default();
+        let mut status = self.status().clone();
         if self.row.id.kind == Kind::RayJob {
             for field in [
                 "jobDeploymentStatus",
@@ -160,7 +202,7 @@ impl<'a> Root<'a> {
 
     /// The status of a root object that breaks a rule (specs/rayjob.md 2).
     pub fn put_invalid_status(&self, message: &str) -> Option<Action> {
-        let mut status = self.body["status"].as_object().cloned().unwrap_or_default();
+        let mut status = self.status().clone();
         if self.row.id.kind == Kind::RayJob {
             status.insert("jobDeploymentStatus".to_owned(), "ValidationFailed".into());
             status.insert("reason".to_owned(), "ValidationFailed".into());
@@ -171,6 +213,21 @@ impl<'a> Root<'a> {
         }
         self.put_status(status)
     }
+}
+
+/// The spec of a root object as a mirror has it.
+fn mirror_spec(root: &Value) -> Value {
+    let mut spec = root["spec"].clone();
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("managedBy");
+    }
+    spec
+}
+
+/// Hash of what a mirror's spec is made from.
+pub(super) fn spec_hash(root: &Value) -> String {
+    let text = mirror_spec(root).to_string();
+    Sha256::digest(text.as_bytes()).iter().take(10).fold(String::new(), |hash, byte| hash + &format!("{byte:02x}"))
 }
 
 /// Without fields that say nothing.

@@ -17,7 +17,7 @@ pub use requests::{Demand, PodDemand, pod_requests};
 pub use stream::{ListPage, WatchLine, decode_line, decode_list, decode_status};
 #[cfg(test)]
 pub(crate) use table::rows_given_out;
-pub use table::{Table, TableChange, Tables};
+pub use table::{Table, TableChange, Tables, Touched};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 //! Must not know who asked for them.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -28,9 +29,9 @@ pub struct ListPage {
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchLine {
     /// A new object.
-    Added(Box<Row>),
+    Added(Arc<Row>),
     /// A new version of an object.
-    Modified(Box<Row>),
+    Modified(Arc<Row>),
     /// The object is gone.
     Deleted {
         /// Which.
@@ -151,8 +152,8 @@ pub fn decode_line(kind: Kind, json: &[u8]) -> Result<WatchLine, DecodeError> {
     let object = line.object.get();
     Ok(match &*line.what.0 {
         "ADDED" | "MODIFIED" => match decode(kind, object.as_bytes()) {
-            Ok(row) if line.what.0 == "ADDED" => WatchLine::Added(Box::new(row)),
-            Ok(row) => WatchLine::Modified(Box::new(row)),
+            Ok(row) if line.what.0 == "ADDED" => WatchLine::Added(Arc::new(row)),
+            Ok(row) => WatchLine::Modified(Arc::new(row)),
             Err(error) => quarantined(kind, object, &error),
         },
         "DELETED" => match parse_borrowed::<WireMeta>(object.as_bytes()) {

@@ -25,7 +25,7 @@ pub enum TableChange {
         begun: Time,
     },
     /// Added or modified.
-    Upsert(Box<Row>),
+    Upsert(Arc<Row>),
     /// Gone, last seen with this uid; `version` is that of the deletion.
     Remove {
         /// Which object.
@@ -124,10 +124,13 @@ impl PartialEq for dyn AsPlace + '_ {
 
 impl Eq for dyn AsPlace + '_ {}
 
+/// A row before and after a change; absent where there was or is none.
+pub type Touched = (Option<Arc<Row>>, Option<Arc<Row>>);
+
 /// Rows of one kind in one cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    rows: BTreeMap<Place, Row>,
+    rows: BTreeMap<Place, Arc<Row>>,
     /// Objects that do not decode.
     pub quarantined: BTreeMap<Place, Quarantined>,
     /// Highest version that the stream has reached.
@@ -147,12 +150,12 @@ pub struct Table {
 impl Table {
     /// The row of an object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Row> {
-        self.rows.get(&(namespace, name) as &dyn AsPlace).inspect(counted)
+        self.rows.get(&(namespace, name) as &dyn AsPlace).map(|row| &**row).inspect(counted)
     }
 
     /// All rows, by namespace and name.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.rows.values().inspect(counted)
+        self.rows.values().map(|row| &**row).inspect(counted)
     }
 
     /// How many rows.
@@ -183,7 +186,7 @@ impl Tables {
         let mut tables = Self::default();
         for row in rows {
             let kind = row.id.kind;
-            tables.apply(kind, TableChange::Upsert(Box::new(row)), Time(0));
+            tables.apply(kind, TableChange::Upsert(Arc::new(row)), Time(0));
         }
         for table in tables.tables.values_mut() {
             table.listed = Some(Time(0));
@@ -217,7 +220,7 @@ impl Tables {
         table
             .rows
             .range::<dyn AsPlace, _>((Bound::Included(&(namespace, "") as &dyn AsPlace), Bound::Unbounded))
-            .map(|(_, row)| row)
+            .map(|(_, row)| &**row)
             .take_while(move |row| &*row.id.namespace == namespace)
             .inspect(counted)
     }
@@ -244,7 +247,7 @@ impl Tables {
 
     /// Takes a change in at `now`. Returns the rows that it touched: before and after, absent where there was or is none.
     /// Rows older than what is there are dropped (a late line of a former watch).
-    pub fn apply(&mut self, kind: Kind, change: TableChange, now: Time) -> Vec<(Option<Row>, Option<Row>)> {
+    pub fn apply(&mut self, kind: Kind, change: TableChange, now: Time) -> Vec<Touched> {
         let mut touched = Vec::new();
         if let TableChange::Silent { since, error } = change {
             self.tables.entry(kind).or_default().silent = Some((since, error));
@@ -259,16 +262,20 @@ impl Tables {
             TableChange::Reset { rows, quarantined, version, begun } => {
                 let mut old = std::mem::take(&mut self.tables.entry(kind).or_default().rows);
                 for row in rows {
-                    let before = old.remove(&(row.id.namespace.clone(), row.id.name.clone()));
-                    if let Some(before) = &before {
-                        self.unindex(before);
-                    }
-                    self.index(&row);
-                    let changed = before.as_ref() != Some(&row);
-                    let table = self.tables.entry(kind).or_default();
-                    table.rows.insert((row.id.namespace.clone(), row.id.name.clone()), row.clone());
-                    if changed {
-                        touched.push((before, Some(row)));
+                    let place = (row.id.namespace.clone(), row.id.name.clone());
+                    match old.remove(&place) {
+                        Some(same) if *same == row => {
+                            self.tables.entry(kind).or_default().rows.insert(place, same);
+                        }
+                        before => {
+                            if let Some(before) = &before {
+                                self.unindex(before);
+                            }
+                            self.index(&row);
+                            let row = Arc::new(row);
+                            self.tables.entry(kind).or_default().rows.insert(place, row.clone());
+                            touched.push((before, Some(row)));
+                        }
                     }
                 }
                 for (_, gone) in old {
@@ -289,12 +296,16 @@ impl Tables {
                 if table.rows.get(&key).is_some_and(|old| old.version > row.version) {
                     return touched;
                 }
-                let before = table.rows.insert(key, (*row).clone());
-                if let Some(before) = &before {
-                    self.unindex(before);
+                let before = table.rows.insert(key, row.clone());
+                // Most lines are of an object whose owners and root stay as they are.
+                let stands = |old: &Arc<Row>| old.owners == row.owners && old.root_id == row.root_id;
+                if !before.as_ref().is_some_and(stands) {
+                    if let Some(before) = &before {
+                        self.unindex(before);
+                    }
+                    self.index(&row);
                 }
-                self.index(&row);
-                touched.push((before, Some(*row)));
+                touched.push((before, Some(row)));
             }
             TableChange::Remove { id, uid, version } => {
                 let key = (id.namespace, id.name);
@@ -326,7 +337,7 @@ impl Tables {
             self.tables.entry(kind).or_default().changes += 1;
         }
         for (before, after) in &touched {
-            let stays = |row: &&Row| after.as_ref().is_some_and(|after| after.uid == row.uid);
+            let stays = |row: &&Arc<Row>| after.as_ref().is_some_and(|after| after.uid == row.uid);
             if let Some(gone) = before.as_ref().filter(|row| !stays(row)) {
                 self.lost.remove(&gone.uid);
                 let owner = gone.owner.as_ref().filter(|_| after.is_none());

@@ -187,6 +187,29 @@ fn one_call_does_a_bounded_amount_of_work_and_asks_for_the_next_at_once() {
 }
 
 #[test]
+fn what_waits_in_a_queue_of_another_replica_is_told_of_once_and_woken_by_no_member() {
+    let jobs = (0..20).map(|n| row(Kind::RayJob, json!({"metadata": {"name": format!("job-{n:03}")}}), 3));
+    let keys: Vec<Key> = jobs.clone().map(|row| Key { cluster: Cluster::Hub, id: row.id }).collect();
+    let mut story = Story::ready_with(jobs.collect(), vec![]);
+    let unit: Arc<str> = shards::queue_unit(&Flags::default().default_queue).into();
+    story.tell(Input::Unit(unit.clone(), Standing::Lost));
+    let lost = story.now;
+    let told = |story: &Story| keys.iter().map(|key| story.engine.why(key).cloned().unwrap()).collect::<Vec<_>>();
+    let why = Why::new(format!("unit {unit} is not held by this replica"));
+    assert!(told(&story).iter().all(|entry| entry.why == why && entry.looked == lost), "{:?}", told(&story));
+    story.later(50);
+    story.see(&Cluster::Hub, row(Kind::MemberCapacity, json!({"metadata": {"name": "eu"}}), 200));
+    assert!(told(&story).iter().all(|entry| entry.looked == lost));
+    // Whoever gets the unit looks at all of it behind the barrier.
+    story.looks();
+    story.tell(Input::Unit(unit, Standing::Held(7)));
+    story.later(1);
+    let rows = story.rows_of(&Cluster::Hub);
+    story.list(&Cluster::Hub, HUB_KINDS, rows);
+    assert_eq!(story.looks().iter().filter(|(which, _)| *which == Which::Place).count(), keys.len());
+}
+
+#[test]
 fn the_same_inputs_give_the_same_effects() {
     let run = || {
         let mut story = Story::ready_with(vec![root(3), placement("Running", 4)], vec![mirror(5)]);

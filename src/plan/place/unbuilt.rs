@@ -39,7 +39,7 @@ pub(super) fn plan(root: &Root, now: Time) -> Plan {
 
 /// Condition Ready of a RayService, as KubeRay writes it for a broken rule (specs/rayservice.md 2); `None` if it stands.
 fn not_ready(root: &Root, reason: &str, message: &str, now: Time) -> Option<Action> {
-    let mut status = root.body["status"].as_object().cloned().unwrap_or_default();
+    let mut status = root.status().clone();
     let conditions = status.entry("conditions").or_insert_with(|| json!([])).as_array_mut()?;
     let mut ready = json!({
         "type": "Ready",
@@ -66,7 +66,7 @@ fn not_ready(root: &Root, reason: &str, message: &str, now: Time) -> Option<Acti
 /// The annotation of a RayCronJob: KubeRay tells a broken rule by an Event alone (specs/raycronjob.md 2), which is gone
 /// after an hour.
 fn annotated(root: &Root, message: &str) -> Option<Action> {
-    if root.body["metadata"]["annotations"][REFUSED] == message {
+    if root.body()["metadata"]["annotations"][REFUSED] == message {
         return None;
     }
     root.put_metadata(|metadata| {

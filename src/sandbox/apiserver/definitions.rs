@@ -10,7 +10,7 @@ use super::crd;
 use super::delete::{DeleteOptions, Deletion};
 use super::metadata;
 use super::registry::ResourceType;
-use super::server::ApiServer;
+use super::server::{ApiServer, DEFINITIONS};
 use super::status_reply::{Refused, not_found};
 use super::store::Entry;
 use crate::api::Time;
@@ -93,7 +93,8 @@ impl ApiServer {
         }
         self.end_watches(&served.storage_key);
         self.registry.remove(&served.group, &served.plural);
-        let definitions = self.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned();
+        let (group, version, plural) = DEFINITIONS;
+        let definitions = self.registry.find(group, version, plural).cloned();
         let definitions = definitions.expect("definitions are built in");
         self.remove_object(&definitions, &format!("{}.{}", served.plural, served.group));
     }

@@ -18,6 +18,9 @@ use super::{Answer, Line, WatchId, discovery, store, text};
 use crate::api::Time;
 use crate::api::wire::{Method, Reply, Request};
 
+/// Group, version and plural of definitions.
+pub(super) const DEFINITIONS: (&str, &str, &str) = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+
 /// How a server is made.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -127,6 +130,17 @@ impl ApiServer {
             // As in a cluster that has been up for a moment: pods are not admitted without it.
             server.made(&format!("/api/v1/namespaces/{name}/serviceaccounts"), "ServiceAccount", "default");
         }
+        server
+    }
+
+    /// A server of its own that serves what the definitions of another one make known; nothing of them is worked out
+    /// again. Of the other's objects it has the definitions only, and it goes on from the other's version.
+    pub fn with_definitions_of(options: Options, other: &Self) -> Self {
+        let mut server = Self::new(options);
+        server.registry = other.registry.clone();
+        let (group, version, plural) = DEFINITIONS;
+        let definitions = server.registry.find(group, version, plural).expect("definitions are built in");
+        server.store.take_collection(&other.store, &definitions.storage_key);
         server
     }
 

@@ -177,6 +177,12 @@ impl Store {
         Self { version: first, window, collections: BTreeMap::new(), none: Collection::default() }
     }
 
+    /// Takes over a collection as another store has it, and goes on from that store's version.
+    pub(super) fn take_collection(&mut self, other: &Self, resource: &str) {
+        self.collections.insert(resource.into(), other.collection(resource).clone());
+        self.version = self.version.max(other.version);
+    }
+
     /// Version of the last write.
     pub(super) fn version(&self) -> u64 {
         self.version

@@ -10,13 +10,13 @@ use fastrand::Rng;
 
 use crate::api::wire::Request;
 use crate::api::{Cluster, Id, Kind, Time, Version};
-use crate::row::{Quarantined, Row, TableChange, WatchLine, decode_line, decode_list, decode_status};
+use crate::row::{DecodeError, Quarantined, Row, TableChange, WatchLine, decode_list, decode_status};
 
 /// Objects per page of a list.
 const PAGE_OBJECTS: u32 = 500;
 /// A list of more bytes than this in all is given up.
 const LIST_BYTES_MAX: usize = 1 << 30;
-/// A line of a watch of more bytes than this is given up; the driver's splitter uses it too.
+/// A line of a watch of more bytes than this is given up by the driver.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 /// A stream that lived shorter than this counts as a failure, however politely it ended: a server that ends each at
 /// once would else be asked without pause.
@@ -32,7 +32,7 @@ const RESUMES_MAX: u32 = 4;
 
 /// One thing that happened. Answers belong to the request that was sent last: the driver delivers nothing of an earlier
 /// one after [`InformerEffect::Send`] or [`InformerEffect::Cancel`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum InformerEvent {
     /// Begin.
     Start,
@@ -52,8 +52,8 @@ pub enum InformerEvent {
         /// Whole body.
         body: Arc<[u8]>,
     },
-    /// One whole line of the watch.
-    Line(Vec<u8>),
+    /// One whole line of the watch, decoded by the informer's kind; or why it is none.
+    Line(Result<WatchLine, DecodeError>),
     /// The watch's stream has ended.
     Ended(End),
     /// No answer: the connection could not be made or was lost before it. In words without secrets.
@@ -232,7 +232,7 @@ impl Informer {
                     self.on_watch_error(status, &refusal(status, &body), now, &mut out);
                 }
             }
-            InformerEvent::Line(line) => self.on_line(&line, now, &mut out),
+            InformerEvent::Line(line) => self.on_line(line, now, &mut out),
             InformerEvent::Ended(end) => self.on_end(end, now, &mut out),
             InformerEvent::Failed(error) => match self.state {
                 State::Listing(_) => self.list_failed(&error, now, &mut out),
@@ -388,17 +388,12 @@ impl Informer {
         out.push(InformerEffect::Send(Request::get(target)));
     }
 
-    fn on_line(&mut self, line: &[u8], now: Time, out: &mut Effects) {
+    fn on_line(&mut self, line: Result<WatchLine, DecodeError>, now: Time, out: &mut Effects) {
         if !matches!(self.state, State::Watching { .. }) {
             return;
         }
         self.heard = now;
-        if line.len() > LINE_BYTES_MAX {
-            out.push(InformerEffect::Cancel);
-            self.on_end(End::TooLong, now, out);
-            return;
-        }
-        let change = match decode_line(self.kind, line) {
+        let change = match line {
             Ok(WatchLine::Added(row) | WatchLine::Modified(row)) => (row.version, TableChange::Upsert(row)),
             Ok(WatchLine::Deleted { id, uid, version }) => (version, TableChange::Remove { id, uid, version }),
             Ok(WatchLine::Bookmark(version)) => (version, TableChange::Progress(version)),

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::row::decode_line;
 
 const T0: Time = Time(1_000_000);
 
@@ -17,7 +18,11 @@ fn list(version: u64, items: Vec<Value>, next: &str) -> InformerEvent {
 }
 
 fn line(what: &str, object: Value) -> InformerEvent {
-    InformerEvent::Line(json!({"type": what, "object": object}).to_string().into_bytes())
+    text(&json!({"type": what, "object": object}).to_string())
+}
+
+fn text(line: &str) -> InformerEvent {
+    InformerEvent::Line(decode_line(Kind::Job, line.as_bytes()))
 }
 
 fn status(code: u16, reason: &str) -> Value {
@@ -263,12 +268,12 @@ fn an_expired_page_begins_the_list_again() {
 #[test]
 fn garbage_in_the_stream_is_a_failure_not_an_end() {
     let mut story = Story::watching();
-    let mut effects = story.tell(InformerEvent::Line(b"{\"type\":".to_vec()));
+    let mut effects = story.tell(text("{\"type\":"));
     for _ in 0..3 {
         let again = story.ring(&effects);
         assert!(is_watch_from(sent(&again)[0], 10));
         story.tell(InformerEvent::WatchOpened);
-        effects = story.tell(InformerEvent::Line(b"{\"type\":".to_vec()));
+        effects = story.tell(text("{\"type\":"));
     }
     assert!(is_list(sent(&story.ring(&effects))[0]));
 }
@@ -277,7 +282,7 @@ fn garbage_in_the_stream_is_a_failure_not_an_end() {
 #[test]
 fn a_timer_that_rings_early_is_asked_for_again() {
     let mut story = Story::watching();
-    let waiting = story.tell(InformerEvent::Line(b"garbage".to_vec()));
+    let waiting = story.tell(text("garbage"));
     let at = timer(&waiting);
     story.now = Time(at.0 - 1);
     let early = story.tell(InformerEvent::Timer);

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::core::{End, Informer, InformerEffect, InformerEvent};
 use crate::api::wire::Request;
 use crate::api::{Cluster, Kind, Time};
-use crate::row::TableChange;
+use crate::row::{TableChange, decode_line};
 use crate::shell::client::{LineStream, Opened, StreamError};
 use crate::shell::clock::Clock;
 use crate::shell::doors::Doors;
@@ -85,6 +85,7 @@ impl Drive {
         if !self.handle(InformerEvent::Start).await {
             return;
         }
+        let kind = self.informer.kind();
         loop {
             let ring = self.timer.map_or(Duration::MAX, |at| self.clock.until(at));
             let event = tokio::select! {
@@ -97,7 +98,7 @@ impl Drive {
                     self.timer = None;
                     InformerEvent::Timer
                 }
-                event = self.work.next() => event,
+                event = self.work.next(kind) => event,
             };
             if !self.handle(event).await {
                 return;
@@ -156,7 +157,7 @@ impl Drive {
 
 impl Work {
     /// The next event of what is under way. Dropping the future loses nothing.
-    async fn next(&mut self) -> InformerEvent {
+    async fn next(&mut self, kind: Kind) -> InformerEvent {
         match self {
             Work::Idle => std::future::pending().await,
             Work::Request(request) => match request.await {
@@ -171,7 +172,7 @@ impl Work {
             },
             Work::Stream(stream) => {
                 let end = match stream.next().await {
-                    Ok(Some(line)) => return InformerEvent::Line(line),
+                    Ok(Some(line)) => return InformerEvent::Line(decode_line(kind, &line)),
                     Ok(None) => End::Clean,
                     Err(StreamError::TooLong(_)) => End::TooLong,
                     Err(StreamError::Cut(_)) => End::Cut,

@@ -2,9 +2,11 @@
 //! Must not know stories.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rayfleet::api::{Cluster, Time, crds};
+use rayfleet::sandbox::apiserver::ApiServer;
 use rayfleet::sandbox::world::Surrounding;
 use rayfleet::sandbox::world::collector::Collector;
 use rayfleet::sandbox::world::endpoints::Endpoints;
@@ -16,7 +18,8 @@ use rayfleet::sandbox::world::scheduler::{Settings, Volcano};
 use rayfleet::sandbox::world::simulated::Profile;
 use serde_json::{Value, json};
 
-use crate::site::Site;
+use crate::site::{self, Site};
+use crate::world::BEGIN;
 
 /// One member of the simulated fleet.
 #[derive(Clone, Debug)]
@@ -102,7 +105,9 @@ pub fn hub(seed: u64, members: &[MemberPlan], now: Time) -> Site {
         }));
     }
     let cores: Vec<Box<dyn Surrounding>> = vec![Box::new(Collector::default()), Box::new(Namespaces::default())];
-    Site::new(Cluster::Hub, seed, &crds::hub(), &objects, cores, now)
+    static DEFINITIONS: OnceLock<ApiServer> = OnceLock::new();
+    let definitions = DEFINITIONS.get_or_init(|| site::definitions(&crds::hub(), BEGIN));
+    Site::new(Cluster::Hub, seed, definitions, &objects, cores, now)
 }
 
 /// A member: our CRDs and Volcano's, nodes, queues, and everything that Kubernetes and Volcano do there.
@@ -131,9 +136,13 @@ pub fn member(seed: u64, index: usize, plan: &MemberPlan, now: Time) -> Site {
         Box::new(DefaultScheduler::default()),
         Box::new(Nodes::simulated(nodes, index as u8, Profile::default())),
     ];
-    let crds: Vec<Value> = crds::member().into_iter().chain(crds::volcano()).collect();
+    static DEFINITIONS: OnceLock<ApiServer> = OnceLock::new();
+    let definitions = DEFINITIONS.get_or_init(|| {
+        let crds: Vec<Value> = crds::member().into_iter().chain(crds::volcano()).collect();
+        site::definitions(&crds, BEGIN)
+    });
     let cluster = Cluster::Member(plan.name.as_str().into());
-    Site::new(cluster, seed.wrapping_add(1 + index as u64), &crds, &objects, cores, now)
+    Site::new(cluster, seed.wrapping_add(1 + index as u64), definitions, &objects, cores, now)
 }
 
 fn node(plan: &MemberPlan, index: usize) -> Value {

@@ -31,7 +31,8 @@ pub fn judge(world: &World, name: &str, pods: usize, deleted: bool) -> Vec<Strin
         for site in world.members() {
             for object in site.server.objects() {
                 let ours = object["metadata"]["labels"]["rayfleet.io/root-id"].is_string();
-                claim(!ours, format!("left on {}: {} {}", site.cluster, object["kind"], object["metadata"]["name"]));
+                let (kind, metadata) = (&object["kind"], &object["metadata"]);
+                claim(!ours, format!("left on {}: {kind} {metadata}", site.cluster));
             }
         }
     }

@@ -17,6 +17,7 @@ use shards::{Failure, Identity, Mono, Shards};
 use crate::dangers::Danger;
 use crate::dangers::mutant::{Mutant, is_marking};
 use crate::wish::{InName, Outgoing, Setup, Wish};
+use crate::world::SentLine;
 
 /// Namespace of the Leases.
 const LEASES: &str = "rayfleet-system";
@@ -220,8 +221,26 @@ impl Replica {
     }
 
     /// A line of a stream.
-    pub fn line(&mut self, call: u64, line: &[u8], now: Time) -> Vec<Wish> {
-        self.stream_event(call, InformerEvent::Line(line.to_vec()), now)
+    pub fn line(&mut self, call: u64, line: &SentLine, now: Time) -> Vec<Wish> {
+        let event = match self.calls.get(&call) {
+            Some(Purpose::Lease(watch, ..)) => {
+                let mut wishes = Vec::new();
+                if let Some(input) = leases::line(*watch, line.bytes()) {
+                    self.lease_event(call, input, now, &mut wishes);
+                }
+                return wishes;
+            }
+            Some(Purpose::Informer(_, kind, _)) => InformerEvent::Line(line.decoded(*kind)),
+            _ => return Vec::new(),
+        };
+        self.stream_event(call, event, now)
+    }
+
+    fn lease_event(&mut self, call: u64, input: shards::Input, now: Time, wishes: &mut Vec<Wish>) {
+        if matches!(input, shards::Input::Ended(_)) {
+            self.calls.remove(&call);
+        }
+        self.feed_shards(input, now, wishes);
     }
 
     /// A stream has ended.
@@ -232,16 +251,9 @@ impl Replica {
     fn stream_event(&mut self, call: u64, event: InformerEvent, now: Time) -> Vec<Wish> {
         let mut wishes = Vec::new();
         if let Some(Purpose::Lease(watch, ..)) = self.calls.get(&call) {
-            let input = match event {
-                InformerEvent::Line(line) => leases::line(*watch, &line),
-                InformerEvent::Ended(_) => Some(shards::Input::Ended(*watch)),
-                _ => None,
-            };
-            if matches!(input, Some(shards::Input::Ended(_))) {
-                self.calls.remove(&call);
-            }
-            if let Some(input) = input {
-                self.feed_shards(input, now, &mut wishes);
+            if matches!(event, InformerEvent::Ended(_)) {
+                let ended = shards::Input::Ended(*watch);
+                self.lease_event(call, ended, now, &mut wishes);
             }
             return wishes;
         }

@@ -2,6 +2,7 @@
 //! Must not know replicas.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rayfleet::api::wire::{Method, Reply, Request};
 use rayfleet::api::{Cluster, Time};
@@ -25,15 +26,33 @@ pub struct Site {
     recorded: BTreeMap<WatchId, (&'static str, String)>,
 }
 
+/// A server that these definitions were installed on at `now`: sites serve what it does. To be kept: working out a
+/// definition takes longer than a short story.
+pub fn definitions(crds: &[Value], now: Time) -> ApiServer {
+    // Far from the seeds of sites: no object of theirs may get the UID of a definition.
+    let options = Options { uid_seed: 0x6465_6669_6e65_7321, field_managers: false, ..Options::default() };
+    let mut server = ApiServer::new(options);
+    for crd in crds {
+        let body: Arc<[u8]> = serde_json::to_vec(crd).expect("JSON values serialise").into();
+        let request = Request::new(Method::Post, collection(&server, crd), "application/json", body);
+        match server.handle(&request, now) {
+            Answer::Reply(reply) if reply.is_success() => {}
+            other => panic!("a definition was refused: {crd}: {other:?}"),
+        }
+    }
+    server
+}
+
 /// A line of a watch that belongs to somebody outside the site.
 pub type Outside = (WatchId, Line);
 
 impl Site {
-    /// A cluster with these CRDs and objects, surrounded by these cores. The recorder watches from the start.
+    /// A cluster that serves what these definitions make known ([`definitions`]), with these objects, surrounded by these
+    /// cores. The recorder watches from the start.
     pub fn new(
         cluster: Cluster,
         seed: u64,
-        crds: &[Value],
+        definitions: &ApiServer,
         objects: &[Value],
         cores: Vec<Box<dyn Surrounding>>,
         now: Time,
@@ -46,9 +65,9 @@ impl Site {
             field_managers: false,
             ..Options::default()
         };
-        let server = ApiServer::new(options);
+        let server = ApiServer::with_definitions_of(options, definitions);
         let mut site = Self { cluster, server, around: Surroundings::new(cores, now), recorded: BTreeMap::new() };
-        for object in crds.iter().chain(objects) {
+        for object in objects {
             site.create(object, now);
         }
         let watched: &[&'static str] = match site.cluster {
@@ -193,5 +212,36 @@ pub fn collection(server: &ApiServer, object: &Value) -> String {
     match object["metadata"]["namespace"].as_str() {
         Some(namespace) if found.namespaced => format!("{base}/namespaces/{namespace}/{}", found.plural),
         _ => format!("{base}/{}", found.plural),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rayfleet::api::crds;
+
+    use super::*;
+    use crate::fleet;
+    use crate::world::BEGIN;
+
+    #[test]
+    fn a_site_serves_and_stores_the_definitions_that_it_was_made_from() {
+        let installed = definitions(&crds::hub(), BEGIN);
+        let mut site = fleet::hub(7, &[], BEGIN);
+        assert_eq!(site.server.registry(), installed.registry());
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let reply = site.request(Method::Get, path, None, BEGIN);
+        let list: Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(crds::hub().len()));
+        for item in list["items"].as_array().unwrap() {
+            let name = item["metadata"]["name"].as_str().unwrap();
+            assert_eq!(site.get(&format!("{path}/{name}")), installed.get(&format!("{path}/{name}")));
+        }
+        // What is written from now on is newer than all of it, and bears no UID of it.
+        let job = serde_json::json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "later" } });
+        site.create(&job, BEGIN);
+        assert!(site.server.version() > installed.version());
+        let uids: Vec<&Value> = site.objects().map(|object| &object["metadata"]["uid"]).collect();
+        let different: std::collections::BTreeSet<String> = uids.iter().map(ToString::to_string).collect();
+        assert_eq!(different.len(), uids.len());
     }
 }

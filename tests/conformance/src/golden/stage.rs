@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use kit::fleet::{self, MemberPlan};
 use kit::link::LinkProfile;
-use kit::site::{Site, collection};
+use kit::site::{self, Site, collection};
 use kit::world::{BEGIN, World};
 use rayfleet::api::wire::{Method, Reply, Request};
 use rayfleet::api::{Cluster, crds};

@@ -116,7 +116,7 @@ impl Mutant {
         let authority = authority();
         match change {
             TableChange::Reset { rows, .. } => rows.iter_mut().for_each(|row| change_row(row, &authority)),
-            TableChange::Upsert(row) => change_row(row, &authority),
+            TableChange::Upsert(row) => change_row(Arc::make_mut(row), &authority),
             _ => {}
         }
     }

@@ -121,7 +121,7 @@ pub(super) fn check_streams() -> Check {
         for piece in input.chunks(input.len() % 97 + 700) {
             splitter.push(piece);
             while let Some(line) = splitter.next_line().map_err(|e| e.to_string())? {
-                take(InformerEvent::Line(line))?;
+                take(InformerEvent::Line(decode_line(kind, &line)))?;
             }
         }
         take(InformerEvent::Ended(End::Cut))?;

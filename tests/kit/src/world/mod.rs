@@ -9,7 +9,6 @@ mod points;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rayfleet::api::wire::{Method, Reply, Request};
@@ -23,6 +22,7 @@ use self::directed::Directed;
 pub use self::directed::Trap;
 pub use self::exchange::Exchange;
 pub use self::faults::{DEATHS, Death};
+pub use self::streams::SentLine;
 use self::streams::Stream;
 
 use crate::check::Recorder;
@@ -66,7 +66,7 @@ enum Event {
         replica: usize,
         life: u64,
         call: u64,
-        line: Arc<[u8]>,
+        line: SentLine,
     },
     Ended {
         replica: usize,
@@ -117,6 +117,8 @@ pub struct World {
     queue: BTreeMap<(Time, u64), Event>,
     sequence: u64,
     streams: BTreeMap<(Cluster, WatchId), Stream>,
+    /// The line that was delivered last: others may get the same.
+    last_line: Option<SentLine>,
     site_due: Option<Time>,
     /// Sites that were acted on since they last came to rest.
     touched: BTreeSet<Cluster>,
@@ -175,6 +177,7 @@ impl World {
             queue: BTreeMap::new(),
             sequence: 0,
             streams: BTreeMap::new(),
+            last_line: None,
             site_due: None,
             touched: BTreeSet::new(),
             wants: BTreeMap::new(),

@@ -1,11 +1,38 @@
 //! Watches of replicas: what a server writes on them travels in order, and may be cut.
 //! Must not know what the lines say.
 
+use std::sync::{Arc, OnceLock};
+
+use rayfleet::api::Kind;
 use rayfleet::api::{Cluster, Time};
+use rayfleet::row::{DecodeError, WatchLine, decode_line};
 use rayfleet::sandbox::apiserver::{Line, WatchId};
 use rayfleet::shell::informer::core::End;
 
 use super::{Event, World};
+
+/// One line on its way to those who watch: decoded once, by whoever reads it first.
+#[derive(Clone, Debug)]
+pub struct SentLine {
+    bytes: Arc<[u8]>,
+    decoded: Arc<OnceLock<Result<WatchLine, DecodeError>>>,
+}
+
+impl SentLine {
+    fn new(bytes: &Arc<[u8]>) -> Self {
+        Self { bytes: bytes.clone(), decoded: Arc::default() }
+    }
+
+    /// As it was written.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// As a line about objects of `kind`: the kind of the watch that it came on.
+    pub fn decoded(&self, kind: Kind) -> Result<WatchLine, DecodeError> {
+        self.decoded.get_or_init(|| decode_line(kind, &self.bytes)).clone()
+    }
+}
 
 pub(super) struct Stream {
     pub(super) replica: usize,
@@ -63,7 +90,16 @@ impl World {
             return;
         }
         match line {
-            Line::Event(event) => self.push(at, Event::Line { replica, life, call, line: event.text().clone() }),
+            Line::Event(event) => {
+                // All watches of a kind get the same text.
+                let bytes = event.text();
+                let line = match &self.last_line {
+                    Some(last) if Arc::ptr_eq(&last.bytes, bytes) => last.clone(),
+                    _ => SentLine::new(bytes),
+                };
+                self.last_line = Some(line.clone());
+                self.push(at, Event::Line { replica, life, call, line });
+            }
             Line::End => {
                 self.streams.remove(&key);
                 self.push(at, Event::Ended { replica, life, call, end: End::Clean });
