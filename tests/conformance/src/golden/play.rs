@@ -340,18 +340,28 @@ impl Player {
         false
     }
 
-    /// A submitter whose job's end was told long enough ago ends well, whatever became of the job.
+    /// A submitter whose job's end was told long enough ago ends: a pod well, whatever became of the job; one beside a head
+    /// as the job did, if it waits for that.
     fn end_submitter(&mut self) -> bool {
         if self.stage.submitters.is_some() {
             return false;
         }
         let now = self.now();
         for pod in self.stage.pods() {
-            let runs = pod["status"]["phase"] == "Running" && node::role(&pod) == "submitter";
-            let told = self.stage.dashboard().told(node::submission(&pod)).map(|(at, _)| at);
-            if runs && told.is_some_and(|at| now >= at + SUBMITTER_ENDS) {
+            let told = self.stage.dashboard().told(node::submission(&pod));
+            let Some(state) = told.filter(|(at, _)| now >= *at + SUBMITTER_ENDS).map(|(_, state)| state.to_owned())
+            else {
+                continue;
+            };
+            if pod["status"]["phase"] == "Running" && node::role(&pod) == "submitter" {
                 self.stimulus(format!("succeeded: submitter pod {}", name(&pod)));
                 self.stage.end(&pod, 0);
+                return true;
+            }
+            if node::sidecar_runs(&pod) {
+                let code = node::sidecar_code(&pod, &state);
+                self.stimulus(format!("submitter container ended with {code}: head pod {}", name(&pod)));
+                self.stage.end_sidecar(&pod, code);
                 return true;
             }
         }

@@ -1,7 +1,7 @@
 //! What the operator did, as the recordings have it: one form for what was recorded and for what is played here.
 //! Must not know how either came to be.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// One life of one manifest.
@@ -39,6 +39,7 @@ pub(super) struct Phase {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Round {
     /// What happened, in words.
+    #[serde(deserialize_with = "with_code")]
     pub(super) stimulus: String,
     /// The writes, in order within one controller.
     #[serde(default)]
@@ -46,6 +47,12 @@ pub(super) struct Round {
     /// Questions to Ray.
     #[serde(default)]
     pub(super) dashboard_requests: Vec<Value>,
+}
+
+/// In the recordings of samples, whose submitters end well, the words have no exit code.
+fn with_code<'de, D: Deserializer<'de>>(source: D) -> Result<String, D::Error> {
+    let words = String::deserialize(source)?;
+    Ok(words.replace("submitter container ended: ", "submitter container ended with 0: "))
 }
 
 /// One write request.

@@ -73,7 +73,14 @@ impl Stage {
             json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } }),
         ];
         let hub = fleet::hub(SEED, &[MemberPlan::new(MEMBER, 1, 1)], BEGIN);
-        let member = Site::new(Cluster::Member(MEMBER.into()), SEED + 1, &definitions, &there, cores, BEGIN);
+        let member = Site::new(
+            Cluster::Member(MEMBER.into()),
+            SEED + 1,
+            &site::definitions(&definitions, BEGIN),
+            &there,
+            cores,
+            BEGIN,
+        );
         let mut world = World::of_sites(SEED, [hub, member], 1);
         // Every message takes as long: what is sent first is there first, as for an operator that waits for each answer.
         world.links(&LinkProfile { delay_min_ms: WAY_MS, delay_max_ms: WAY_MS, ..LinkProfile::calm() });
@@ -152,7 +159,7 @@ impl Stage {
         let address = format!("10.244.0.{}", self.started);
         self.tell(pod, Life::Running, &address);
         let id = node::submission(pod).to_owned();
-        if node::role(pod) == "submitter" && self.submitters.as_deref() != Some("Failed") && !id.is_empty() {
+        if node::submits(pod) && self.submitters.as_deref() != Some("Failed") && !id.is_empty() {
             self.dashboard().register(&id, "");
         }
     }
@@ -161,6 +168,12 @@ impl Stage {
     pub(super) fn end(&mut self, pod: &Value, code: i32) {
         let address = pod["status"]["podIP"].as_str().unwrap_or_default().to_owned();
         self.tell(pod, Life::Ended(code), &address);
+    }
+
+    /// The submitter beside a head ends.
+    pub(super) fn end_sidecar(&mut self, pod: &Value, code: i32) {
+        let address = pod["status"]["podIP"].as_str().unwrap_or_default().to_owned();
+        self.tell(pod, Life::Submitted(code), &address);
     }
 
     fn tell(&mut self, pod: &Value, life: Life, address: &str) {
