@@ -199,6 +199,7 @@ impl Names {
             made.extend(name);
         }
         made.extend(["jobId", "rayClusterName"].iter().filter_map(|field| object["status"][*field].as_str()));
+        made.extend(object["metadata"]["labels"]["ray.io/worker-group-replica-name"].as_str());
         for name in made {
             self.suffixes.extend(SUFFIX.captures(name).map(|found| found[1].to_owned()));
         }
