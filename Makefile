@@ -40,6 +40,7 @@ test: none-skipped fmt tidy clippy build generated planes-if-go unit kube-api ap
 	$(MAKE) crash-points REPLICAS=3
 	$(MAKE) sim SEEDS=16
 	$(MAKE) sim SEEDS=4 REPLICAS=3
+	$(MAKE) fuzz SECONDS=10
 	$(MAKE) demo
 	@if test -x $(PLANES)/control-plane; then $(MAKE) demo-planes; else $(call skip,demo-planes,no real API server here: `make planes` builds one); fi
 	@awk -F '\t' '{ all++; of[$$2]++ } END { for (why in of) text = text (text ? "; " : "") of[why] " × " why; \
@@ -83,7 +84,6 @@ crash-points: ## The controller dies at every write of one RayJob's life, in thr
 mutants: ## Replicas that break one rule of the protocol each: a story must notice every one
 	cargo run --locked --quiet --package kit -- mutants
 
-# Not yet part of `make test`: what it finds within 10 s each is being mended.
 fuzz: ## Hostile input for every decoder of bytes from outside, on all cores: make fuzz SECONDS=60 FUZZ_SEED=1
 	cargo run --locked --quiet --package kit -- fuzz --seconds $(SECONDS)
 

@@ -225,7 +225,9 @@ async fn bad_input_is_refused_where_it_stands() {
 
     assert!(error_of(&["--kubeconfig", "/none", "member", "list"]).await.contains("/none cannot be read"));
     assert!(error_of(&["member", "list"]).await.contains("give --kubeconfig FILE or set KUBECONFIG"));
-    assert!(error_of(&with(&["--context", "x", "member", "list"])).await.contains("no context 'x' (it has: hub, eu)"));
+    assert!(
+        error_of(&with(&["--context", "x", "member", "list"])).await.contains("no context 'x'; those that it has:")
+    );
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let original = std::fs::read_to_string(&sandbox.kubeconfig).unwrap();
     let port =
@@ -248,7 +250,7 @@ async fn bad_input_is_refused_where_it_stands() {
     let exec = sandbox.file("exec.yaml", &exec);
     let refused =
         error_of(&[&hub[..], &["member", "add", "x", "--from", &exec, "--from-context", "eu"]].concat()).await;
-    assert!(refused.contains("exec (user 'eu') is refused") && refused.contains("would run a program"), "{refused}");
+    assert!(refused.contains("exec is refused") && refused.contains("would run a program"), "{refused}");
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

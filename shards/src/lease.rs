@@ -82,6 +82,12 @@ struct Spec {
 impl Record {
     /// From a Lease; an error says what does not fit.
     pub fn parse(lease: &Value) -> Result<Self, String> {
+        // serde takes a list for what has fields, its elements in their order.
+        for (part, value) in [("it", lease), ("metadata", &lease["metadata"]), ("spec", &lease["spec"])] {
+            if value.is_array() {
+                return Err(format!("a Lease: {part} is a list, and must be an object"));
+            }
+        }
         let shape: Shape = serde_json::from_value(lease.clone()).map_err(|e| format!("a Lease: {e}"))?;
         Ok(Self {
             name: shape.metadata.name,
@@ -155,5 +161,17 @@ mod tests {
         let record = Record::parse(&json!({ "metadata": { "name": "q-00" }, "spec": { "leaseTransitions": -4 } }));
         assert_eq!(record.map(|r| (r.transitions, r.holder)), Ok((0, String::new())));
         assert!(Record::parse(&json!({ "spec": {} })).is_err());
+    }
+
+    #[test]
+    fn a_list_is_no_lease_nor_a_part_of_one() {
+        for lease in [
+            json!([{ "name": "q-00" }]),
+            json!({ "metadata": ["q-00"] }),
+            json!({ "metadata": { "name": "q-00" }, "spec": ["a#1", 7, 15] }),
+        ] {
+            let why = Record::parse(&lease).unwrap_err();
+            assert!(why.contains("is a list"), "{why}");
+        }
     }
 }

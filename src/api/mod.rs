@@ -4,6 +4,7 @@
 pub mod crds;
 pub mod fleet;
 pub mod ids;
+pub mod json;
 pub mod kind;
 pub mod names;
 pub mod quantity;

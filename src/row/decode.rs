@@ -15,7 +15,7 @@ use super::facts::{
 };
 use super::requests::PodDemand;
 use super::shapes::{self, Metadata, Object, Skipped};
-use super::{Row, Stamps};
+use super::{Row, Stamps, strict};
 use crate::api::fleet::{
     MemberCapacity, MemberCapacitySpec, MemberCluster, MemberClusterSpec, MemberClusterStatus, Placement,
     PlacementPolicy, PlacementPolicySpec, PlacementSpec, PlacementStatus,
@@ -331,11 +331,11 @@ fn quoted(text: &str) -> String {
 }
 
 fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, DecodeError> {
-    serde_json::from_slice(json).map_err(|error| explain(json, &error))
+    strict::from_slice(json).map_err(|error| explain(json, &error))
 }
 
 pub(super) fn parse_borrowed<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, DecodeError> {
-    serde_json::from_slice(json).map_err(|error| explain(json, &error))
+    strict::from_slice(json).map_err(|error| explain(json, &error))
 }
 
 /// The parser's complaint with the field's path instead of the value: values may be secret.

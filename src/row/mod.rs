@@ -6,6 +6,7 @@ mod facts;
 mod requests;
 mod shapes;
 mod stream;
+mod strict;
 mod table;
 
 pub use decode::{DecodeError, decode};

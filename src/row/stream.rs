@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::decode::{DecodeError, decode, known, parse_borrowed};
 use super::shapes::{Borrowed, Metadata, or_default};
-use super::{Quarantined, Row};
+use super::{Quarantined, Row, strict};
 use crate::api::{Id, Kind, Uid, Version};
 
 /// One page of a list.
@@ -185,7 +185,7 @@ pub fn decode_line(kind: Kind, json: &[u8]) -> Result<WatchLine, DecodeError> {
 
 /// Reason and message of a Status object, if the bytes are one.
 pub fn decode_status(json: &[u8]) -> Option<(String, String)> {
-    let status: WireStatus = serde_json::from_slice(json).ok()?;
+    let status: WireStatus = strict::from_slice(json).ok()?;
     (status.kind == "Status").then_some((status.reason, status.message))
 }
 
@@ -205,8 +205,9 @@ fn which(kind: Kind, object: &str) -> (Id, Version) {
     fn text(raw: Option<&RawValue>) -> Cow<'_, str> {
         raw.and_then(|raw| serde_json::from_str::<Borrowed<'_>>(raw.get()).ok()).unwrap_or_default().0
     }
-    let metadata = serde_json::from_str::<WireName<'_>>(object).unwrap_or_default().metadata;
-    let meta: WireNameMeta<'_> = metadata.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    let metadata = strict::from_slice::<WireName<'_>>(object.as_bytes()).unwrap_or_default().metadata;
+    let meta = metadata.and_then(|raw| strict::from_slice::<WireNameMeta<'_>>(raw.get().as_bytes()).ok());
+    let meta = meta.unwrap_or_default();
     let version = Version::parse(&text(meta.resource_version)).unwrap_or_default();
     (Id::new(kind, &*text(meta.namespace), &*text(meta.name)), version)
 }
@@ -254,6 +255,9 @@ mod tests {
         let worse = r#"{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"10","labels":7}}"#;
         let unknown = line("MODIFIED", worse);
         assert!(matches!(&unknown, Ok(WatchLine::Quarantined { object, .. }) if object.known.is_none()), "{unknown:?}");
+        let list = r#"[{"name":"p","namespace":"n","uid":"u","resourceVersion":"10"}]"#;
+        let listed = line("ADDED", list);
+        assert!(matches!(&listed, Ok(WatchLine::Quarantined { object, .. }) if object.known.is_none()), "{listed:?}");
         assert!(line("SOMETHING", pod).is_err());
         assert!(decode_line(Kind::Pod, b"{\"type\":\"ADDED\"").is_err());
     }

@@ -13,7 +13,8 @@ pub const KUBECONFIG_BYTES_MAX: usize = 1 << 20;
 /// "not sent" rather than "unknown".
 const CONNECT_TIMEOUT_MS: u64 = 3_000;
 
-/// Why a kubeconfig cannot be used. The texts name field and remedy and never a value of a credential field.
+/// Why a kubeconfig cannot be used. No text holds a byte of the file: anything in it, a name as well, may be a credential
+/// that came to stand in the wrong place. What a refusal quotes, the caller gave.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum KubeconfigRefusal {
     /// It is too large.
@@ -24,14 +25,35 @@ pub enum KubeconfigRefusal {
         "no kubeconfig names the hub: give --kubeconfig FILE or set KUBECONFIG (and this is no pod with a service account)"
     )]
     Missing,
+    /// It lacks the context that the caller named.
+    #[error("the kubeconfig has no context '{0}'; those that it has: kubectl config get-contexts")]
+    NoContext(String),
+    /// Its file cannot be read.
+    #[error("the kubeconfig is not usable: {file} cannot be read: {why}")]
+    Unread {
+        /// The file.
+        file: String,
+        /// Why.
+        why: std::io::ErrorKind,
+    },
     /// It does not parse, or names what it does not hold.
     #[error("the kubeconfig is not usable: {0}")]
-    Unusable(String),
+    Unusable(&'static str),
+    /// The same of a file that the caller named.
+    #[error("the kubeconfig is not usable: {file}: {why}")]
+    UnusableFile {
+        /// The file.
+        file: String,
+        /// Why.
+        why: &'static str,
+    },
     /// It asks for something that would run a program or read a file here.
-    #[error("the kubeconfig's {field} is refused: {why}; {instead}")]
+    #[error("the kubeconfig's {field} is refused (it stands in the {part} that the context names): {why}; {instead}")]
     Refused {
-        /// Field as it is written, with the user or cluster that has it.
-        field: String,
+        /// Field as it is written.
+        field: &'static str,
+        /// `user` or `cluster`.
+        part: &'static str,
         /// Why.
         why: &'static str,
         /// What would be right.
@@ -49,13 +71,9 @@ pub async fn member_config(text: &str, context: Option<&str>) -> Result<Config, 
     let (cluster, user) = used_names(&kubeconfig, context)?;
     let server = kubeconfig.clusters.iter().find(|c| c.name == cluster).and_then(|c| c.cluster.as_ref());
     let Some(server) = server else {
-        return Err(KubeconfigRefusal::Unusable(format!(
-            "its context names the cluster '{cluster}', which it does not hold"
-        )));
+        return Err(KubeconfigRefusal::Unusable("its context names a cluster that it does not hold"));
     };
-    let refuse = |field: &str, why, instead| {
-        Err(KubeconfigRefusal::Refused { field: format!("{field} (cluster '{cluster}')"), why, instead })
-    };
+    let refuse = |field, why, instead| Err(KubeconfigRefusal::Refused { field, part: "cluster", why, instead });
     if filled(server.certificate_authority.as_ref()) {
         return refuse("certificate-authority", "it names a file of another machine", "use certificate-authority-data");
     }
@@ -114,7 +132,7 @@ pub async fn portable(text: &str, context: Option<&str>) -> Result<String, Kubec
         ..Kubeconfig::default()
     };
     without_the_unknown(&mut only);
-    serde_json::to_string(&only).map_err(|_| KubeconfigRefusal::Unusable("it cannot be written again".into()))
+    serde_json::to_string(&only).map_err(|_| KubeconfigRefusal::Unusable("it cannot be written again"))
 }
 
 /// Takes out what nobody here reads: other tools' notes, which need not even be readable once they are written as JSON.
@@ -161,12 +179,14 @@ fn parse(text: &str) -> Result<Kubeconfig, KubeconfigRefusal> {
 /// Names of cluster and user that the context means.
 fn used_names(kubeconfig: &Kubeconfig, context: Option<&str>) -> Result<(String, String), KubeconfigRefusal> {
     let Some(name) = context.or(kubeconfig.current_context.as_deref()).filter(|n| !n.is_empty()) else {
-        return Err(KubeconfigRefusal::Unusable("it has no current-context, and none was named".into()));
+        return Err(KubeconfigRefusal::Unusable("it has no current-context, and none was named"));
     };
     let found = kubeconfig.contexts.iter().find(|c| c.name == name).and_then(|c| c.context.as_ref());
     let Some(found) = found else {
-        let known: Vec<&str> = kubeconfig.contexts.iter().map(|c| c.name.as_str()).collect();
-        return Err(KubeconfigRefusal::Unusable(format!("it has no context '{name}' (it has: {})", known.join(", "))));
+        return Err(context.map_or(
+            KubeconfigRefusal::Unusable("its current-context names a context that it does not hold"),
+            |given| KubeconfigRefusal::NoContext(given.to_owned()),
+        ));
     };
     Ok((found.cluster.clone(), found.user.clone().unwrap_or_default()))
 }
@@ -174,9 +194,7 @@ fn used_names(kubeconfig: &Kubeconfig, context: Option<&str>) -> Result<(String,
 fn refuse_user(named: &NamedAuthInfo) -> Result<(), KubeconfigRefusal> {
     let Some(user) = &named.auth_info else { return Ok(()) };
     let AuthInfo { token_file, client_certificate, client_key, auth_provider, exec, .. } = user;
-    let refuse = |field: &str, why| {
-        Err(KubeconfigRefusal::Refused { field: format!("{field} (user '{}')", named.name), why, instead: INLINE })
-    };
+    let refuse = |field, why| Err(KubeconfigRefusal::Refused { field, part: "user", why, instead: INLINE });
     if exec.is_some() {
         return refuse("exec", "it would run a program here");
     }
@@ -201,10 +219,16 @@ fn filled(field: Option<&String>) -> bool {
 
 fn check_server(config: &Config) -> Result<(), KubeconfigRefusal> {
     let url = &config.cluster_url;
+    // It is shown where connections are told of.
+    if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err(KubeconfigRefusal::Unusable(
+            "its cluster's server names a user before the host: credentials belong into the user that the context names",
+        ));
+    }
     if matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some() {
         return Ok(());
     }
-    Err(KubeconfigRefusal::Unusable("its cluster's server is no http:// or https:// address".into()))
+    Err(KubeconfigRefusal::Unusable("its cluster's server is no http:// or https:// address"))
 }
 
 /// Settings that hold for every client: no hidden repeats of writes, short connects, our own time limits elsewhere, and
@@ -222,31 +246,31 @@ fn tuned(mut config: Config, proxied: bool) -> Config {
 
 fn named(path: &Path, error: &KubeconfigError) -> KubeconfigRefusal {
     match worded(error) {
-        KubeconfigRefusal::Unusable(why) if !matches!(error, KubeconfigError::ReadConfig(..)) => {
-            KubeconfigRefusal::Unusable(format!("{}: {why}", path.display()))
-        }
+        KubeconfigRefusal::Unusable(why) => KubeconfigRefusal::UnusableFile { file: path.display().to_string(), why },
         // It names the path already.
         other => other,
     }
 }
 
-/// kube's errors may quote the text they failed on, which may be a credential: only what is safe is passed on.
+/// kube's errors quote names, and the text that they failed on: only the kind of the error is passed on.
 fn worded(error: &KubeconfigError) -> KubeconfigRefusal {
     KubeconfigRefusal::Unusable(match error {
-        KubeconfigError::Parse(_) => "it is not the YAML of a kubeconfig".into(),
-        KubeconfigError::CurrentContextNotSet => "it has no current-context".into(),
-        KubeconfigError::LoadContext(name) => format!("it has no context '{name}'"),
-        KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster '{name}'"),
-        KubeconfigError::ReadConfig(e, path) => format!("{} cannot be read: {}", path.display(), e.kind()),
-        KubeconfigError::MissingClusterUrl => "its cluster has no server".into(),
-        KubeconfigError::ParseClusterUrl(_) => "its cluster's server is no address".into(),
-        KubeconfigError::LoadCertificateAuthority(_) | KubeconfigError::ParseCertificates(_) => {
-            "its certificate-authority-data is no base64 of PEM certificates".into()
+        KubeconfigError::ReadConfig(e, path) => {
+            return KubeconfigRefusal::Unread { file: path.display().to_string(), why: e.kind() };
         }
-        KubeconfigError::LoadClientCertificate(_) => "its client-certificate-data is no base64".into(),
-        KubeconfigError::LoadClientKey(_) => "its client-key-data is no base64".into(),
-        KubeconfigError::ParseProxyUrl(_) => "its proxy-url is no address".into(),
-        _ => "its parts do not fit together".into(),
+        KubeconfigError::Parse(_) => "it is not the YAML of a kubeconfig",
+        KubeconfigError::CurrentContextNotSet => "it has no current-context",
+        KubeconfigError::LoadContext(_) => "it does not hold the context",
+        KubeconfigError::LoadClusterOfContext(_) => "its context names a cluster that it does not hold",
+        KubeconfigError::MissingClusterUrl => "its cluster has no server",
+        KubeconfigError::ParseClusterUrl(_) => "its cluster's server is no address",
+        KubeconfigError::LoadCertificateAuthority(_) | KubeconfigError::ParseCertificates(_) => {
+            "its certificate-authority-data is no base64 of PEM certificates"
+        }
+        KubeconfigError::LoadClientCertificate(_) => "its client-certificate-data is no base64",
+        KubeconfigError::LoadClientKey(_) => "its client-key-data is no base64",
+        KubeconfigError::ParseProxyUrl(_) => "its proxy-url is no address",
+        _ => "its parts do not fit together",
     })
 }
 
@@ -281,8 +305,8 @@ mod tests {
             ("{client-key: /a.pem, client-certificate-data: eA==}", "client-key"),
         ] {
             let refusal = member_config(&with_user(user), None).await.unwrap_err();
-            let KubeconfigRefusal::Refused { field: named, .. } = &refusal else { panic!("{refusal}") };
-            assert_eq!(named, &format!("{field} (user 'u')"));
+            let KubeconfigRefusal::Refused { field: named, part, .. } = &refusal else { panic!("{refusal}") };
+            assert_eq!((*named, *part), (field, "user"));
             assert!(refusal.to_string().contains("put the credential itself"), "{refusal}");
         }
         let ca = with_user("{token: a}").replace("server:", "certificate-authority: /ca.pem, server:");
@@ -314,23 +338,61 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_hold_no_part_of_the_text() {
-        for text in
-            ["token: [s3cret", "s3cret", "{a: s3cret", "users: [{name: u, user: {token: {s3cret: 1}}}]", "\tx: s3cret"]
-        {
-            let message = member_config(text, None).await.unwrap_err().to_string();
-            assert!(!message.contains("s3cret"), "{message}");
+    async fn no_refusal_holds_a_byte_of_the_kubeconfig() {
+        let whole = |context: &str, cluster: &str, user: &str| {
+            format!(
+                "current-context: {context}\nclusters: [{{name: s3cret-c, cluster: {{{cluster}}}}}]\n\
+                 users: [{{name: s3cret-u, user: {{{user}}}}}]\n\
+                 contexts: [{{name: s3cret-m, context: {{cluster: s3cret-c, user: s3cret-u}}}}, \
+                 {{name: s3cret-n, context: {{cluster: s3cret-none, user: s3cret-u}}}}]\n"
+            )
+        };
+        let server = "server: 'https://h:1'";
+        let mut refused = vec![
+            "token: [s3cret".to_owned(),
+            "s3cret".to_owned(),
+            "{a: s3cret".to_owned(),
+            "users: [{name: u, user: {token: {s3cret: 1}}}]".to_owned(),
+            "\tx: s3cret".to_owned(),
+            whole("s3cret", server, "token: s3cret"),
+            whole("s3cret-n", server, "token: s3cret"),
+        ];
+        for cluster in [
+            "server: 's3cret s3cret'",
+            "server: 's3cret://h'",
+            "server: 'https://s3cret:s3cret@h'",
+            "certificate-authority: s3cret",
+            "server: 'https://h:1', proxy-url: 'http://s3cret'",
+            "server: 'https://h:1', certificate-authority-data: 's3cret!'",
+            "server: {s3cret: 1}",
+        ] {
+            refused.push(whole("s3cret-m", cluster, "token: s3cret"));
         }
-        let bad = with_user("{client-key-data: 's3cret!', client-certificate-data: 's3cret!'}");
-        if let Err(refusal) = member_config(&bad, None).await {
-            assert!(!refusal.to_string().contains("s3cret"));
+        for user in [
+            "exec: {command: s3cret, args: [s3cret]}",
+            "auth-provider: {name: s3cret}",
+            "tokenFile: s3cret",
+            "client-certificate: s3cret",
+            "client-key: s3cret",
+        ] {
+            refused.push(whole("s3cret-m", server, user));
+        }
+        for text in refused {
+            let message = member_config(&text, None).await.unwrap_err().to_string();
+            assert!(!message.contains("s3cret"), "{message} of {text}");
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), &text).unwrap();
+            // The hub's may name files and programs.
+            if let Err(refusal) = hub_config(Some(file.path()), None).await {
+                assert!(!refusal.to_string().contains("s3cret"), "{refusal} of {text}");
+            }
         }
     }
 
     #[tokio::test]
-    async fn a_context_that_is_not_there_is_named_with_those_that_are() {
+    async fn a_context_that_is_not_there_is_named_as_it_was_asked_for() {
         let message = member_config(&with_user("{token: a}"), Some("x")).await.unwrap_err().to_string();
-        assert!(message.contains("no context 'x' (it has: m)"), "{message}");
+        assert!(message.contains("has no context 'x'; those that it has: kubectl config get-contexts"), "{message}");
         let message = hub_config(Some(Path::new("/nonexistent/kc")), None).await.unwrap_err().to_string();
         assert!(message.contains("/nonexistent/kc"), "{message}");
     }

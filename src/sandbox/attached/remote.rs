@@ -10,7 +10,7 @@ use bytes::{Buf, BytesMut};
 use http::header;
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use thiserror::Error;
 
 use crate::api::wire::{Reply, Request};
@@ -40,16 +40,16 @@ pub enum RemoteError {
         file: String,
         /// The context.
         context: String,
-        /// Why.
-        error: Box<kube::config::KubeconfigError>,
+        /// Why: not in kube's words, which quote the file.
+        error: &'static str,
     },
     /// Its settings make no client.
     #[error("context {context}: {error}")]
     Client {
         /// The context.
         context: String,
-        /// Why.
-        error: Box<kube::Error>,
+        /// Why: not in kube's words, which may quote the file.
+        error: &'static str,
     },
 }
 
@@ -75,10 +75,14 @@ pub(in crate::sandbox) struct Lines {
 impl Remote {
     /// A client of the cluster that `context` of the kubeconfig names; nothing is sent yet.
     pub async fn of(file: &Path, context: &str) -> Result<Arc<Self>, RemoteError> {
-        let unusable = |error| RemoteError::Kubeconfig {
+        let unusable = |error: KubeconfigError| RemoteError::Kubeconfig {
             file: file.display().to_string(),
             context: context.to_owned(),
-            error: Box::new(error),
+            error: match error {
+                KubeconfigError::ReadConfig(..) => "it cannot be read",
+                KubeconfigError::Parse(_) => "it is not the YAML of a kubeconfig",
+                _ => "the cluster and the user that the context names are not there, or not usable",
+            },
         };
         let kubeconfig = Kubeconfig::read_from(file).map_err(unusable)?;
         if !kubeconfig.contexts.iter().any(|known| known.name == context) {
@@ -91,7 +95,7 @@ impl Remote {
         config.read_timeout = None;
         config.connect_timeout = Some(CONNECT_MAX);
         let client = kube::Client::try_from(config)
-            .map_err(|error| RemoteError::Client { context: context.to_owned(), error: Box::new(error) })?;
+            .map_err(|_| RemoteError::Client { context: context.to_owned(), error: "its settings make no client" })?;
         Ok(Arc::new(Self { client }))
     }
 

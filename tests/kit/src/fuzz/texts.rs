@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
 use super::corpus::{Corpus, Sample};
+use super::objects::same;
 use super::{Check, Verdict};
 
 fn texts(all: &[&str]) -> Vec<Sample> {
@@ -90,25 +91,34 @@ pub(super) fn check_times() -> Check {
     })
 }
 
+/// Stands in all that a sample kubeconfig names: no refusal may show it.
+const MARK: &str = "q7";
+
 pub(super) fn kubeconfigs(_: &Corpus) -> Vec<Sample> {
     let certificate = data_encoding::BASE64.encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n");
+    let marked = |word: &str| format!("{MARK}{word}");
     let user = |user: &Value| {
+        let server = format!("https://{MARK}host:6443");
         json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "k", "cluster": {"server": "https://10.0.0.1:6443", "insecure-skip-tls-verify": true}}],
-            "users": [{"name": "u", "user": user}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "n"}}],
+            "apiVersion": "v1", "kind": "Config", "current-context": marked("c"),
+            "clusters": [{"name": marked("k"), "cluster": {"server": server, "insecure-skip-tls-verify": true}}],
+            "users": [{"name": marked("u"), "user": user}],
+            "contexts": [{"name": marked("c"), "context": {
+                "cluster": marked("k"), "user": marked("u"), "namespace": marked("n"),
+            }}],
         })
     };
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "command": marked("sh"), "args": ["-c", marked("id")],
+    });
     let mut all = vec![
-        user(&json!({"token": "secret"})),
+        user(&json!({"token": marked("token")})),
         user(&json!({"client-certificate-data": certificate, "client-key-data": certificate})),
-        user(
-            &json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", "id"]}}),
-        ),
-        user(&json!({"username": "a", "password": "b"})),
+        user(&json!({ "exec": exec })),
+        user(&json!({"username": marked("a"), "password": marked("b")})),
     ];
-    all[0]["clusters"][0]["cluster"] = json!({"server": "https://k8s:443", "certificate-authority-data": certificate});
+    all[0]["clusters"][0]["cluster"] =
+        json!({"server": format!("https://{MARK}k8s:443"), "certificate-authority-data": certificate});
     let yaml = all.iter().filter_map(|value| serde_saphyr::to_string(value).ok()).map(String::into_bytes);
     let yaml: Vec<Sample> = yaml.map(Sample::Text).collect();
     all.into_iter().map(Sample::Json).chain(yaml).collect()
@@ -134,9 +144,9 @@ pub(super) fn check_kubeconfigs() -> Check {
                 }
                 Err(refusal) => refusal.to_string(),
             };
-            // Credentials stay out of messages.
-            if refusal.contains("secret") && text.contains("token: secret") {
-                return Err(format!("a refusal shows a token: {refusal}"));
+            // Names may be credentials that came to stand in the wrong place.
+            if refusal.contains(MARK) {
+                return Err(format!("a refusal shows what stands in the file: {refusal}"));
             }
             Ok(())
         })
@@ -222,15 +232,17 @@ pub(super) fn check_manifests() -> Check {
     of_text(|text| {
         let _ = manifest::documents(text, "x.yaml", "default");
         let Ok(values) = yaml::documents(text) else { return Ok(()) };
-        // YAML is JSON's superset: what was read as values is read as the same from JSON.
-        let json: Vec<String> = values.iter().map(|value| format!("---\n{value}\n")).collect();
-        let json = json.concat();
-        match yaml::documents(&json) {
-            Ok(again) if again == values => Ok(()),
-            Ok(_) => Err("the same documents as JSON are others".to_owned()),
-            Err(why) if why.contains("budget") || why.contains("depth") => Ok(()),
-            Err(why) => Err(format!("the same documents as JSON are refused: {why}")),
+        // What was read as values is read as the same from JSON.
+        for value in values {
+            match yaml::documents(&value.to_string()).as_deref() {
+                // Equal but for the last digit of a number.
+                Ok([again]) if *again == value || same(&value, again) => {}
+                Ok(_) => return Err("the same document as JSON is another".to_owned()),
+                Err(why) if why.contains("budget") || why.contains("depth") => {}
+                Err(why) => return Err(format!("the same document as JSON is refused: {why}")),
+            }
         }
+        Ok(())
     })
 }
 
