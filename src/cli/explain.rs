@@ -250,6 +250,9 @@ impl Explanation {
 }
 
 fn gang_line(gang: &GangShape) -> String {
+    if let Some(name) = gang.cluster() {
+        return format!("runs on raycluster/{name}, and needs no room besides");
+    }
     let amounts = |list: &std::collections::BTreeMap<String, String>| {
         list.iter().map(|(resource, amount)| format!("{resource} {amount}")).collect::<Vec<_>>().join(", ")
     };
@@ -302,6 +305,7 @@ mod tests {
                         count: 1,
                         requests: BTreeMap::from([("cpu".into(), "48".into())]),
                     }],
+                    runs_on: String::new(),
                 }),
                 verdicts: vec![
                     verdict("eu", "Overcommit", "cpu", "48", "41.5", "allocatable 320 × 1.2 − used 342.5"),

@@ -20,8 +20,14 @@ use crate::plan::root::Root;
 use crate::row::{Facts, Tables, decode};
 
 /// What placement looks at on the hub.
-const KINDS: &[Kind] =
-    &[Kind::MemberCluster, Kind::MemberCapacity, Kind::Placement, Kind::PlacementPolicy, Kind::PriorityClass];
+const KINDS: &[Kind] = &[
+    Kind::MemberCluster,
+    Kind::MemberCapacity,
+    Kind::Placement,
+    Kind::PlacementPolicy,
+    Kind::PriorityClass,
+    Kind::RayCluster,
+];
 
 /// One explanation per root object of the manifest.
 pub(crate) async fn explain(hub: &Hub, file: &Path, now: Time) -> Result<Vec<Explanation>> {

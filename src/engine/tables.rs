@@ -42,6 +42,8 @@ pub(super) struct World {
     unbound: BTreeMap<Arc<str>, BTreeSet<Key>>,
     reserving: BTreeMap<MemberName, BTreeSet<Key>>,
     bound: BTreeMap<MemberName, BTreeSet<Key>>,
+    /// Root objects that run on a RayCluster of the hub instead of bringing one, by its id.
+    users: BTreeMap<Id, BTreeSet<Key>>,
     flags: Flags,
 }
 
@@ -71,6 +73,12 @@ pub(super) fn root_of(row: &Row, spec: &PlacementSpec) -> Option<Key> {
 
 fn root_key(row: &Row) -> Option<Key> {
     root_of(row, &decision(row)?.spec)
+}
+
+/// The RayCluster of the hub that the root object of a `Placement` runs on, where it brings none.
+fn cluster_of(row: &Row) -> Option<Id> {
+    let name = decision(row)?.status.gang.as_ref()?.cluster()?;
+    Some(Id::new(Kind::RayCluster, row.id.namespace.clone(), name))
 }
 
 /// The root object that a mirror's annotation names.
@@ -224,6 +232,13 @@ impl World {
                     let Some(key) = root_key(row) else { continue };
                     let root_id = RootId::from(spec.root.root_id.as_str());
                     let mirror = spec.mirror_uid.as_deref().map(Uid::from);
+                    if let Some(cluster) = cluster_of(row) {
+                        if present {
+                            self.users.entry(cluster).or_default().insert(key.clone());
+                        } else {
+                            take(&mut self.users, &cluster, &key);
+                        }
+                    }
                     if present {
                         self.root_keys.insert(root_id, key);
                         self.mirrors.extend(mirror.map(|uid| (uid, row.id.clone())));
@@ -315,6 +330,7 @@ impl World {
             }
             Kind::RayJob | Kind::RayCluster => {
                 keys.insert(Key { cluster: Cluster::Hub, id: row.id.clone() });
+                keys.extend(self.users.get(&row.id).into_iter().flatten().cloned());
                 // One less in the queue: others may be first now.
                 let leaves = |row: Option<&Row>| row.is_none_or(|row| row.deleting.is_some());
                 if before.is_some() && leaves(after) && !leaves(before) {
@@ -349,7 +365,10 @@ impl World {
         keys: &mut BTreeSet<Key>,
     ) {
         for row in [before, after].into_iter().flatten() {
-            keys.extend(root_key(row));
+            if let Some(root) = root_key(row) {
+                keys.extend(self.users.get(&root.id).into_iter().flatten().cloned());
+                keys.insert(root);
+            }
             let Some(spec) = decision(row).map(|p| &p.spec) else { continue };
             let Some(member) = spec.member.as_deref().map(MemberName::from) else { continue };
             keys.insert(member_key(&member));

@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 use super::dependencies::{self, Dependencies};
 use super::gang::{Gang, pod_group_name};
 use super::mirror::{self, Slot};
-use super::place::{Subject, View, fits_elsewhere};
+use super::place::{Subject, View, fits_elsewhere, stands_on};
 use super::registration::without_member;
 use super::root::{Root, is_unreadable, policy};
 use super::{Action, Ask, Fetch, Member, Note, Plan, Precondition, Propagation, Seen, Why, asked, decision};
-use crate::api::fleet::{Placement, Stage, Withdrawal};
+use crate::api::fleet::{GangShape, Placement, Stage, Withdrawal};
 use crate::api::names::SPEC_HASH;
 use crate::api::{Cluster, Id, Kind, Time};
 use crate::row::{Facts, Row};
@@ -125,6 +125,9 @@ impl Draft<'_> {
         if finished || mirror.deleting.is_some() {
             return self.follow(mirror).unwrap_or_else(|| self.report(mirror, &mirror_body));
         }
+        if let Some(why) = self.cluster_has_left() {
+            return self.withdraw("ClusterLeft", &why, false);
+        }
         // Pods may still start: what they name follows the hub.
         let copies = dependencies::look(
             self.seen,
@@ -146,6 +149,22 @@ impl Draft<'_> {
             self.report(mirror, &mirror_body)
         };
         self.refreshed(plan, copies)
+    }
+
+    /// The RayCluster that it runs on, where it brings none.
+    fn cluster(&self) -> Option<&str> {
+        self.decided.status.gang.as_ref().and_then(GangShape::cluster)
+    }
+
+    /// Why a job that does not run yet must not wait here: its RayCluster is not on this member any more. One that runs stays
+    /// where it is, whatever becomes of the RayCluster: it is not run a second time (ADR 8).
+    fn cluster_has_left(&self) -> Option<String> {
+        let name = self.cluster().filter(|_| self.decided.spec.stage == Stage::Admitted)?;
+        match stands_on(self.seen.hub, &self.id.namespace, name) {
+            Ok(member) if member == self.on.name.as_str() => None,
+            Ok(member) => Some(format!("RayCluster {}/{name} is on {member} by now", self.id.namespace)),
+            Err(why) => Some(why),
+        }
     }
 
     /// What was never read: named for the first time.
@@ -201,7 +220,7 @@ impl Draft<'_> {
             next.status.message.clone_from(&message);
             decision::note(&mut next, &format!("{stage:?}"), message.clone(), self.now);
             plan.events.push(self.event(&format!("{stage:?}"), message));
-        } else if stage == Stage::Admitted {
+        } else if stage == Stage::Admitted && self.cluster().is_none() {
             let deadline = self.start_deadline();
             if self.bound_pods() == 0 {
                 if self.now < deadline {
@@ -230,6 +249,8 @@ impl Draft<'_> {
         let state = mirror_body["status"]["jobDeploymentStatus"].as_str().unwrap_or_default();
         let group = self.on.tables.table(Kind::PodGroup).get(&self.id.namespace, &pod_group_name(&self.id.name));
         let group_runs = matches!(group.map(|g| &g.facts), Some(Facts::PodGroup(facts)) if &*facts.phase == "Running");
+        // Without a gang of its own a PodGroup of this name is that of a RayCluster of the same name.
+        let group_runs = group_runs && self.cluster().is_none();
         let shown = match state {
             "Complete" | "Failed" | "ValidationFailed" => Stage::Finished,
             "Running" => Stage::Running,

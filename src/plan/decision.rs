@@ -147,6 +147,11 @@ pub fn generation_of(mirror: &Row) -> i64 {
     mirror.annotation(crate::api::names::GENERATION).parse().unwrap_or(0)
 }
 
+/// Whether its pods need room: those of a job on a RayCluster that is there already have it.
+pub fn brings_gang(placement: &Placement) -> bool {
+    placement.status.gang.as_ref().is_none_or(|gang| gang.cluster().is_none())
+}
+
 /// Marks that the writer is who the settings say: the annotation of the fleet.
 pub fn is_of_fleet(row: &Row, flags: &Flags) -> bool {
     let fleet = row.annotation(crate::api::names::FLEET_ID);

@@ -45,7 +45,13 @@ pub struct Dependencies {
 pub fn named(root: &Root) -> BTreeMap<Id, bool> {
     let mut found = BTreeMap::new();
     let spec = &root.body()["spec"];
-    let cluster = if spec["rayClusterSpec"].is_object() { &spec["rayClusterSpec"] } else { spec };
+    let selects = spec["clusterSelector"].as_object().is_some_and(|selector| !selector.is_empty());
+    let cluster = match &spec["rayClusterSpec"] {
+        // Its pods are there already; a rayClusterSpec beside the selector counts for nothing.
+        _ if selects => &Value::Null,
+        of_job @ Value::Object(_) => of_job,
+        _ => spec,
+    };
     let mut pods = vec![&cluster["headGroupSpec"]["template"]["spec"], &spec["submitterPodTemplate"]["spec"]];
     pods.extend(cluster["workerGroupSpecs"].as_array().into_iter().flatten().map(|g| &g["template"]["spec"]));
     for pod in pods {
@@ -338,6 +344,21 @@ mod tests {
             ("ServiceAccount/runner", false),
         ];
         assert_eq!(found, expected.map(|(n, o)| (n.to_owned(), o)));
+    }
+
+    #[test]
+    fn a_raycluster_spec_beside_a_selector_names_nothing() {
+        let mut body = ray_job("train", "ml", "1");
+        let naming = |name: &str| json!({"spec": {"volumes": [{"name": "a", "configMap": {"name": name}}]}});
+        body["spec"]["rayClusterSpec"]["headGroupSpec"]["template"] = naming("head");
+        body["spec"]["submitterPodTemplate"] = naming("submitter");
+        let names = |body: &Value| -> Vec<String> {
+            let row = row(body, 1);
+            named(&Root::read(&row).unwrap()).into_keys().map(|id| id.name.to_string()).collect()
+        };
+        assert_eq!(names(&body), ["head", "submitter"]);
+        body["spec"]["clusterSelector"] = json!({"ray.io/cluster": "shared"});
+        assert_eq!(names(&body), ["submitter"]);
     }
 
     #[test]

@@ -27,18 +27,16 @@ pub fn shape(root: &Value, flags: &Flags) -> Result<GangShape, String> {
     let (cluster, submitter) = match kind {
         "RayJob" => {
             let job = RayJob::deserialize(root).map_err(|e| e.to_string())?;
-            if job.spec.ray_cluster_spec.is_none() {
-                return Err(
-                    "spec.rayClusterSpec is missing: a RayJob with clusterSelector is not placed by this version"
-                        .into(),
-                );
-            }
-            if let Some(spec) = &job.spec.ray_cluster_spec {
-                templates(spec, "spec.rayClusterSpec")?;
-            }
             if let Some(template) = &job.spec.submitter_pod_template {
                 validate::template_shape(template, "spec.submitterPodTemplate")?;
             }
+            if let Some(name) = job.spec.selected_cluster() {
+                return on_cluster(name);
+            }
+            let Some(spec) = &job.spec.ray_cluster_spec else {
+                return Err("spec.rayClusterSpec or spec.clusterSelector must be set".into());
+            };
+            templates(spec, "spec.rayClusterSpec")?;
             let cluster = build::cluster_of(&job, job.metadata.name())?;
             let submits = job.spec.mode() == "K8sJobMode";
             let submitter = if submits { Some(build::submitter_template(&job, &cluster)?) } else { None };
@@ -53,6 +51,14 @@ pub fn shape(root: &Value, flags: &Flags) -> Result<GangShape, String> {
     };
     let priority = root["metadata"]["labels"][PRIORITY_LABEL].as_str().unwrap_or_default();
     of_cluster(&cluster, submitter.as_ref(), priority, flags)
+}
+
+/// A job on a RayCluster that is there already brings nothing that room is kept for (ADR 8).
+fn on_cluster(name: &str) -> Result<GangShape, String> {
+    if name.is_empty() {
+        return Err("spec.clusterSelector must have a value for ray.io/cluster".into());
+    }
+    Ok(GangShape { runs_on: name.to_owned(), ..GangShape::default() })
 }
 
 /// Whether pods can be built from the templates at all: an API server with other definitions may have let anything in.
@@ -281,6 +287,17 @@ mod tests {
         }});
         let shape = shape(&root, &Flags::default()).unwrap();
         assert_eq!(shape.pods[1].requests["cpu"], "200m");
+    }
+
+    #[test]
+    fn a_job_on_a_raycluster_that_is_there_brings_no_gang() {
+        for own in [Value::Null, cluster(false)] {
+            let spec = json!({"clusterSelector": {"ray.io/cluster": "shared"}, "rayClusterSpec": own});
+            let shape = shape(&json!({"kind": "RayJob", "spec": spec}), &Flags::default()).unwrap();
+            assert_eq!(shape, GangShape { runs_on: "shared".into(), ..GangShape::default() });
+        }
+        let neither = shape(&json!({"kind": "RayJob", "spec": {}}), &Flags::default()).unwrap_err();
+        assert_eq!(neither, "spec.rayClusterSpec or spec.clusterSelector must be set");
     }
 
     #[test]

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::gang::{Gang, HEAD_GROUP, SUBMITTER_GROUP, pod_group_name};
 use super::member::capacity::own_picture;
 use super::mirror::Slot;
-use super::place::{Finding, Subject, View, fits_elsewhere, judge};
+use super::place::{FITS, Finding, Subject, View, fits_elsewhere, judge, ready_on};
 use super::registration::{cordoned, is_cordoned, without_member};
 use super::root::{Root, is_unreadable, policy, queue_of, unit_count};
 use super::{Action, Member, Plan, Seen, Why, asked, decision, dependencies, mirror};
-use crate::api::fleet::{Placement, Stage, Withdrawal};
+use crate::api::fleet::{GangShape, Placement, Stage, Withdrawal};
 use crate::api::{Cluster, Id, Kind, RootId, Time};
 use crate::row::{Facts, PodGroupFacts, Row};
 
@@ -20,6 +20,10 @@ use crate::row::{Facts, PodGroupFacts, Row};
 const ADMISSION_DEADLINE_S: u32 = 30;
 /// A gang that is past its deadline and has nowhere to go is looked at again after this time.
 const LATE_LOOK: Duration = Duration::from_secs(5);
+
+/// Verdicts about the RayCluster that a job runs on, by the hub alone.
+const NOT_READY: &str = "ClusterNotReady";
+const ELSEWHERE: &str = "ClusterElsewhere";
 
 /// All that one look at a reservation works with.
 struct Draft<'a> {
@@ -127,8 +131,33 @@ impl Draft<'_> {
         give_back(self.seen, self.on, self.id, self.row, self.decided, withdrawal(reason, message, back_off), self.now)
     }
 
+    /// The RayCluster that it runs on, where it brings none.
+    fn cluster(&self) -> Option<&str> {
+        self.decided.status.gang.as_ref().and_then(GangShape::cluster)
+    }
+
+    /// Whether the RayCluster that it runs on is ready on this member, by the hub, and stands there, by the member.
+    fn check_cluster(&self, name: &str) -> Finding {
+        let id = Id::new(Kind::RayCluster, self.id.namespace.clone(), name);
+        match ready_on(self.seen.hub, &id.namespace, name) {
+            Err(why) => return Finding::no(NOT_READY, why),
+            Ok(on) if on != self.on.name.as_str() => return Finding::no(ELSEWHERE, format!("{id} is on {on}")),
+            Ok(_) => {}
+        }
+        let placement = self.seen.placement_of(id.kind.name(), &id.namespace, name).and_then(decision::of);
+        match placement.map(|placement| mirror::slot(self.on.tables, &id, placement)) {
+            Some(Slot::Ours(mirror)) if mirror.deleting.is_none() => {
+                Finding { verdict: FITS, bound: format!("{id} is ready there"), ..Finding::default() }
+            }
+            _ => Finding::no("ClusterMissing", format!("{id} is not there")),
+        }
+    }
+
     /// Judges our gang by the member's own tables, other gangs that came before counted.
     fn check(&self) -> Finding {
+        if let Some(name) = self.cluster() {
+            return self.check_cluster(name);
+        }
         match own_picture(self.seen, self.on, self.row, self.decided, self.now) {
             Ok(picture) => judge(&picture, &self.decided.spec.queue, self.gang),
             Err(why) => Finding::no("NotReady", why),
@@ -162,6 +191,12 @@ impl Draft<'_> {
         }
     }
 
+    /// The check says no. What the hub itself says of its RayCluster is waited for there, without a back-off.
+    fn no_longer_fits(&self, finding: &Finding) -> Plan {
+        let why = format!("{} on {}: {}", finding.verdict, self.on.name, words(finding));
+        self.give_back("NoLongerFits", &why, !matches!(finding.verdict, NOT_READY | ELSEWHERE))
+    }
+
     /// Nothing is there yet: second check, namespace, mirror.
     fn begin(&self) -> Plan {
         // A write that gave it back may still land: the Placement is moved on first, and that write with it.
@@ -170,11 +205,7 @@ impl Draft<'_> {
         }
         let finding = self.check();
         if !finding.fits() {
-            return self.give_back(
-                "NoLongerFits",
-                &format!("{} on {}: {}", finding.verdict, self.on.name, words(&finding)),
-                true,
-            );
+            return self.no_longer_fits(&finding);
         }
         let namespace = Id::new(Kind::Namespace, "", self.id.namespace.clone());
         let action = match self.on.tables.get(&namespace) {
@@ -204,6 +235,15 @@ impl Draft<'_> {
             let goes_on = plan.actions.first() == Some(&first);
             return if goes_on { Plan { actions: dependencies.actions, ..plan } } else { plan };
         }
+        if self.cluster().is_some() && dependencies.blocked.is_none() {
+            // Nothing of it needs room that Volcano could keep (ADR 8).
+            let finding = self.check();
+            if !finding.fits() {
+                return self.no_longer_fits(&finding);
+            }
+            let message = format!("on {}: {}", self.on.name, finding.bound);
+            return self.admit(mirror, dependencies.names, message);
+        }
         let blocked = match (dependencies.blocked, self.pod_group(mirror)) {
             (Some(why), _) => return self.hindered("DependencyMissing", &why),
             (None, Err(why)) => return self.hindered("NameTaken", &why),
@@ -217,7 +257,8 @@ impl Draft<'_> {
                 "Inqueue" | "Running" => {
                     let finding = self.check();
                     if finding.fits() {
-                        return self.admit(mirror, dependencies.names);
+                        let message = format!("admitted by Volcano on {}", self.on.name);
+                        return self.admit(mirror, dependencies.names, message);
                     }
                     format!(
                         "Volcano has admitted it; now {} has {}: {}",
@@ -342,7 +383,7 @@ impl Draft<'_> {
     }
 
     /// Passes the object on to its bucket's unit.
-    fn admit(&self, mirror: &Row, dependencies: Vec<String>) -> Plan {
+    fn admit(&self, mirror: &Row, dependencies: Vec<String>, message: String) -> Plan {
         let mut next = self.decided.clone();
         let member = self.on.name.as_str();
         let unit = RootId::from(&*next.spec.root.root_id).member_unit(member, unit_count(self.seen.hub, member));
@@ -355,7 +396,6 @@ impl Draft<'_> {
         next.spec.mirror_uid = Some(mirror.uid.to_string());
         next.spec.dependencies = dependencies;
         decision::enter(&mut next, Stage::Admitted, self.now);
-        let message = format!("admitted by Volcano on {member}");
         next.status.message.clone_from(&message);
         decision::note(&mut next, "Admitted", message.clone(), self.now);
         Plan { actions: decision::put(self.row, &next).into_iter().collect(), ..wait(message) }

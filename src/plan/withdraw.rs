@@ -78,22 +78,8 @@ fn act(actions: Vec<Action>, why: impl Into<std::sync::Arc<str>>) -> Plan {
 
 /// The mirror lives: its Ray job is stopped, then it is deleted in the foreground.
 fn end(seen: &Seen, on: Member, row: &Row, decided: &Placement, mirror: &Row, now: Time) -> Plan {
-    let until = decision::stage_since(row, decided) + STOP;
-    if now < until
-        && let Some((dashboard, job)) = running_job(mirror)
-    {
-        let key = (on.name.clone(), dashboard.clone(), job.clone());
-        match seen.rays.jobs.get(&key) {
-            Some(view) if view.stopped.is_some_and(|at| at >= decision::stage_since(row, decided)) => {}
-            _ => {
-                let question = Question::Stop { job };
-                let ask = Action::Ask { member: on.name.clone(), dashboard, question };
-                return Plan {
-                    next: Some(until.min(now + Duration::from_secs(3))),
-                    ..act(vec![ask], "its Ray job is stopped")
-                };
-            }
-        }
+    if let Some(plan) = stop(seen, on, mirror, decision::stage_since(row, decided), now) {
+        return plan;
     }
     if !mirror.has_finalizer(TOMBSTONE_FINALIZER) {
         // Without it the name would be free again too early.
@@ -106,6 +92,25 @@ fn end(seen: &Seen, on: Member, row: &Row, decided: &Placement, mirror: &Row, no
         return act(vec![put], "its mirror becomes a tombstone");
     }
     act(vec![delete(on, mirror, Propagation::Foreground)], format!("its mirror on {} is deleted", on.name))
+}
+
+/// Has the Ray job stopped, unless that was answered since `since`; asks for a limited time.
+fn stop(seen: &Seen, on: Member, mirror: &Row, since: Time, now: Time) -> Option<Plan> {
+    let until = since + STOP;
+    let (dashboard, job) = running_job(mirror).filter(|_| now < until)?;
+    let key = (on.name.clone(), dashboard.clone(), job.clone());
+    if seen.rays.jobs.get(&key).and_then(|view| view.stopped).is_some_and(|at| at >= since) {
+        return None;
+    }
+    let ask = Action::Ask { member: on.name.clone(), dashboard, question: Question::Stop { job } };
+    let next = Some(until.min(now + Duration::from_secs(3)));
+    Some(Plan { next, ..act(vec![ask], "its Ray job is stopped") })
+}
+
+/// Whether the Ray that a mirror's job runs on stays when all of the mirror is gone.
+fn outlived_by_ray(mirror: &Row) -> bool {
+    decision::body(mirror)
+        .is_some_and(|body| body["spec"]["clusterSelector"].as_object().is_some_and(|s| !s.is_empty()))
 }
 
 /// Dashboard and submission id of a Ray job that has not ended, as far as the mirror's status tells.
@@ -165,6 +170,12 @@ fn bury(seen: &Seen, on: Member, row: &Row, decided: &Placement, tombstone: &Row
         .collect();
     if !relist.is_empty() {
         return Plan { relist, ..wait(format!("confirms that nothing of it is left on {}", on.name)) };
+    }
+    // What its submitter sent last came after the first stop, and lives on with the RayCluster.
+    if outlived_by_ray(tombstone)
+        && let Some(plan) = stop(seen, on, tombstone, confirmed, now)
+    {
+        return plan;
     }
     release(seen, row, decided, Some(tombstone), now)
 }

@@ -155,6 +155,16 @@ pub struct GangShape {
     pub priority_class: String,
     /// Its pods: group name, how many, requests of one.
     pub pods: Vec<GangPods>,
+    /// The RayCluster of its namespace that it runs on: it then brings no gang, and goes where that one is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub runs_on: String,
+}
+
+impl GangShape {
+    /// The RayCluster that it runs on instead of bringing one.
+    pub fn cluster(&self) -> Option<&str> {
+        Some(self.runs_on.as_str()).filter(|name| !name.is_empty())
+    }
 }
 
 /// Equal pods of a gang.

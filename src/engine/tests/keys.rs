@@ -1,6 +1,8 @@
 //! Which unit and plan a key has, and what wakes it.
 
 use super::*;
+use crate::api::fleet::{GangShape, RootRef};
+use crate::row::Facts;
 
 fn owner(story: &Story, cluster: &Cluster, id: Id) -> Result<(String, Which), String> {
     let key = Key { cluster: cluster.clone(), id };
@@ -126,6 +128,38 @@ fn the_submitters_pod_wakes_the_ray_job_through_its_job() {
     story.looks();
     story.see(&eu_cluster(), pod("submitter", "u-job", 120));
     assert!(story.looked(Which::RayJob));
+}
+
+#[test]
+fn a_raycluster_of_the_hub_wakes_the_jobs_that_run_on_it() {
+    let shared = |version| row(Kind::RayCluster, json!({"metadata": {"name": "shared", "uid": "u-shared"}}), version);
+    let job = |runs_on: &str, version| {
+        let mut row = placement("Waiting", version);
+        if let Facts::Placement(placement) = &mut row.facts {
+            placement.status.gang = Some(GangShape { runs_on: runs_on.to_owned(), ..GangShape::default() });
+        }
+        row
+    };
+    let mut story = Story::ready_with(vec![root(3), job("shared", 4), shared(3)], vec![]);
+    let woken = |story: &mut Story| {
+        let looks = story.looks();
+        looks.contains(&(Which::Place, "train".to_owned()))
+    };
+    story.looks();
+    story.see(&Cluster::Hub, shared(120));
+    assert!(woken(&mut story));
+    let mut placed = placement("Waiting", 121);
+    placed.id = Id::new(Kind::Placement, "n", "raycluster-shared");
+    if let Facts::Placement(placement) = &mut placed.facts {
+        placement.spec.root = RootRef { kind: "RayCluster".into(), name: "shared".into(), ..RootRef::default() };
+    }
+    story.see(&Cluster::Hub, placed);
+    assert!(woken(&mut story));
+    // It selects another one by now.
+    story.see(&Cluster::Hub, job("other", 122));
+    story.looks();
+    story.see(&Cluster::Hub, shared(123));
+    assert!(!woken(&mut story));
 }
 
 #[test]

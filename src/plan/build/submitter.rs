@@ -37,9 +37,12 @@ pub fn submitter_template(job: &RayJob, cluster: &RayCluster) -> Result<Value, S
     for (key, value) in labels(job) {
         template["metadata"]["labels"][key] = json!(value);
     }
-    mark(&job.metadata, job.metadata.name(), "submittergroup", &mut template);
-    if uses_volcano(&job.metadata) {
-        template["spec"]["schedulerName"] = json!("volcano");
+    // On a RayCluster that was there before there is no PodGroup of the job's that it could be in (ADR 8).
+    if job.spec.selected_cluster().is_none() {
+        mark(&job.metadata, job.metadata.name(), "submittergroup", &mut template);
+        if uses_volcano(&job.metadata) {
+            template["spec"]["schedulerName"] = json!("volcano");
+        }
     }
     Ok(template)
 }

@@ -11,6 +11,7 @@ use crate::api::fleet::{
 };
 use crate::api::names::{POD_GROUP_ANNOTATION, TASK_SPEC_ANNOTATION};
 use crate::api::{Cluster, Id, Kind, Time};
+use crate::plan::decision::brings_gang;
 use crate::plan::gang::{Gang, SUBMITTER_GROUP, SUBMITTER_TASK, pod_group_name};
 use crate::plan::place::Picture;
 use crate::plan::quantity::{PODS, Resources};
@@ -117,6 +118,7 @@ fn bound<'a>(hub: &'a Tables, on: Member) -> BTreeMap<&'a str, (Id, &'a Placemen
         .filter_map(|row| Some((row, decision::of(row)?)))
         .filter(|(_, p)| p.spec.member.as_deref() == Some(on.name.as_str()))
         .filter(|(_, p)| matches!(p.spec.stage, Stage::Reserving | Stage::Admitted | Stage::Running))
+        .filter(|(_, p)| brings_gang(p))
         .map(|(row, p)| {
             let group = Id::new(Kind::PodGroup, row.id.namespace.clone(), pod_group_name(&p.spec.root.name));
             (&*p.spec.root.root_id, (group, p))

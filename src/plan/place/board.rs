@@ -49,6 +49,10 @@ impl Board {
         for row in hub.rows(Kind::Placement) {
             let Some(placement) = decision::of(row) else { continue };
             let (spec, queue) = (&placement.spec, placement.spec.queue.clone());
+            if !decision::brings_gang(placement) {
+                // It waits for no room, and nobody waits for it.
+                continue;
+            }
             match (spec.stage, spec.member.clone()) {
                 (Stage::Reserving, Some(member)) => {
                     board.handshakes.entry((member, queue)).or_default().push(row.id.clone());

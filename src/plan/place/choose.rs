@@ -24,8 +24,8 @@ pub(super) struct Choice {
     pub(super) member: Option<String>,
     /// What it waits for, or why it goes there.
     pub(super) message: String,
-    /// Its place in the queue, 1 = next.
-    pub(super) position: u32,
+    /// Its place in the queue, 1 = next; `None` where it needs none.
+    pub(super) position: Option<u32>,
     /// It fits, and waits only for its turn.
     pub(super) turn: bool,
     /// How many wait in its queue, it included.
@@ -35,7 +35,7 @@ pub(super) struct Choice {
 /// Judges all members for the root object of this `Placement` (as it is to be written), and takes one if it is its turn.
 pub(super) fn choose(view: View, board: &Board, row: &Row, placement: &Placement, gang: &Gang) -> Choice {
     let spec = &placement.spec;
-    let subject = Subject { root_id: &spec.root.root_id, queue: &spec.queue, gang, so_far: Some((spec, row.version)) };
+    let subject = Subject::of(placement, row, gang);
     let members = Members::of(view, board);
     let mut findings: Vec<(String, Finding)> =
         members.names().map(|m| (m.to_string(), members.judge(m, &subject))).collect();
@@ -48,7 +48,8 @@ pub(super) fn choose(view: View, board: &Board, row: &Row, placement: &Placement
     let waiting = position.saturating_add(count(later));
     let preference = policy(view.hub, &row.id.namespace).preference;
     let verdicts = findings.iter().map(|(member, finding)| finding.clone().of(member)).collect();
-    let mut choice = Choice { verdicts, member: None, message: String::new(), position, turn: false, waiting };
+    let mut choice =
+        Choice { verdicts, member: None, message: String::new(), position: Some(position), turn: false, waiting };
     let mut reason = None;
     // One after the other: a member whose turn it is not is left out, and the next best is asked.
     while let Some(index) = best(&findings, &preference, &spec.root.root_id) {
@@ -133,8 +134,7 @@ fn ahead_on<'a>(
         let placement = decision::of(row)?;
         let spec = &placement.spec;
         let gang = Gang::parse(placement.status.gang.as_ref()?).ok()?;
-        let subject =
-            Subject { root_id: &spec.root.root_id, queue: &spec.queue, gang: &gang, so_far: Some((spec, row.version)) };
+        let subject = Subject::of(placement, row, &gang);
         if !members.judge(member, &subject).fits() {
             return None;
         }

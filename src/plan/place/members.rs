@@ -42,6 +42,14 @@ pub struct Subject<'a> {
     pub so_far: Option<(&'a PlacementSpec, Version)>,
 }
 
+impl<'a> Subject<'a> {
+    /// The root object of the `Placement` in this row, as it is to be written.
+    pub(super) fn of(placement: &'a Placement, row: &Row, gang: &'a Gang) -> Self {
+        let spec = &placement.spec;
+        Self { root_id: &spec.root.root_id, queue: &spec.queue, gang, so_far: Some((spec, row.version)) }
+    }
+}
+
 /// What stands for and against a member, whoever asks. Whether it is fresh depends on the time.
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
@@ -77,24 +85,35 @@ impl<'a> Members<'a> {
 
     /// The verdict for one member.
     pub fn judge(&self, member: &str, subject: &Subject) -> Finding {
-        let Some(standing) = self.standings.get(member) else {
-            return Finding::no("NotRegistered", format!("there is no MemberCluster {member}"));
-        };
-        if let Some(finding) = &standing.first {
-            return finding.clone();
-        }
-        let age = standing.received.map(|received| self.view.now.since(received));
-        if age.is_none_or(|age| age.as_millis() > u128::from(self.view.flags.capacity_stale_ms)) {
-            let words = age.map_or("never received".to_owned(), |age| format!("{} s old", age.as_secs()));
-            return Finding::no("StaleView", format!("what is known of it is {words}"));
-        }
-        match &standing.picture {
-            Err(finding) => finding.clone(),
+        match self.picture(member) {
+            Err(finding) => finding,
             Ok(picture) => {
                 let finding = judge(picture, subject.queue, subject.gang);
                 if finding.fits() { self.held_back(member, subject).unwrap_or(finding) } else { finding }
             }
         }
+    }
+
+    /// What keeps a root object from a member whatever room there is.
+    pub(super) fn keeps_away(&self, member: &str, subject: &Subject) -> Option<Finding> {
+        self.picture(member).err().or_else(|| self.held_back(member, subject))
+    }
+
+    /// The member's picture, or what keeps everything away from it.
+    #[expect(clippy::result_large_err, reason = "a finding is the answer as often; it is moved once per member")]
+    fn picture(&self, member: &str) -> Result<&Picture, Finding> {
+        let Some(standing) = self.standings.get(member) else {
+            return Err(Finding::no("NotRegistered", format!("there is no MemberCluster {member}")));
+        };
+        if let Some(finding) = &standing.first {
+            return Err(finding.clone());
+        }
+        let age = standing.received.map(|received| self.view.now.since(received));
+        if age.is_none_or(|age| age.as_millis() > u128::from(self.view.flags.capacity_stale_ms)) {
+            let words = age.map_or("never received".to_owned(), |age| format!("{} s old", age.as_secs()));
+            return Err(Finding::no("StaleView", format!("what is known of it is {words}")));
+        }
+        standing.picture.as_deref().map_err(Clone::clone)
     }
 
     /// Whether the member's picture is younger than the end of an earlier generation there: before that it cannot tell
@@ -215,6 +234,7 @@ fn in_flight<'a>(hub: &'a Tables, member: &str, counts_up_to: u64, except: &str)
         .filter_map(decision::of)
         .filter(|p| p.spec.member.as_deref() == Some(member) && p.spec.root.root_id != except)
         .filter(|p| matches!(p.spec.stage, Stage::Reserving | Stage::Admitted | Stage::Running))
+        .filter(|p| decision::brings_gang(p))
         .filter_map(|p| Some((p, Gang::parse(p.status.gang.as_ref()?).ok()?)))
         .collect()
 }

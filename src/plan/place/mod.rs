@@ -7,6 +7,7 @@ mod members;
 mod pack;
 mod picture;
 mod retire;
+mod selected;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ mod verdict;
 pub use board::Board;
 pub use members::{Members, Subject, View, fits_elsewhere};
 pub use picture::{Picture, Received};
+pub use selected::{ready_on, stands_on};
 pub use verdict::{FITS, Finding, judge};
 
 use std::collections::BTreeMap;
@@ -26,7 +28,7 @@ use serde_json::Value;
 
 use super::gang::Gang;
 use super::root::{Root, is_unreadable, queue_of};
-use super::{Ask, Flags, Note, Plan, Seen, Why, asked, decision, dependencies};
+use super::{Action, Ask, Flags, Note, Plan, Seen, Why, asked, decision, dependencies};
 use crate::api::fleet::{GangShape, MemberVerdict, Placement, Stage};
 use crate::api::names::ROOT_FINALIZER;
 use crate::api::{Cluster, Id, Kind, Time, member_unit};
@@ -75,7 +77,7 @@ fn wait(why: impl Into<Arc<str>>) -> Plan {
     Plan { why: Why::new(why), ..Plan::default() }
 }
 
-fn act(action: Option<super::Action>, why: &str) -> Plan {
+fn act(action: Option<Action>, why: &str) -> Plan {
     match action {
         Some(action) => Plan { actions: vec![action], why: Why::new(why), ..Plan::default() },
         None => wait(format!("{why}: its body is missing")),
@@ -189,12 +191,18 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
             read = Board::read(seen.hub, seen.capacity_received);
             &read
         };
-        let choice = choose::choose(view, board, placement, &next, gang);
-        if choice.position > FRONT {
+        let choice = match shape.cluster() {
+            Some(name) => {
+                let subject = Subject::of(&next, placement, gang);
+                selected::choose(seen.hub, &Members::of(view, board), placement, &subject, name)
+            }
+            None => choose::choose(view, board, placement, &next, gang),
+        };
+        if choice.position.is_some_and(|position| position > FRONT) {
             pace = (QUEUE_PACE * choice.waiting).min(PACE_MAX);
         }
         next.status.verdicts = choice.verdicts;
-        next.status.position = Some(choice.position);
+        next.status.position = choice.position;
         next.status.message = choice.message;
         let mut again = now + if choice.turn { TURN_EVERY } else { LOOK_EVERY };
         // What cannot start does not hold a place on a member, nor its turn. Looked for once it could go, then until found.
@@ -225,8 +233,28 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
         pace = Duration::ZERO;
     }
     plan.next = look.map(|at| at.min(next_back_off(&next, now).unwrap_or(at)));
+    let news = next.status.message != decided.status.message;
     explain_it(&mut plan, &root, placement, decided, next, pace, now);
+    let told = plan.actions.iter().any(|action| matches!(action, Action::Replace { id, .. } if *id == placement.id));
+    if let Some(name) = shape.cluster().filter(|_| news && told && !root.suspended())
+        && selected::is_absent(seen.hub, &root.row.id.namespace, name)
+    {
+        plan.events.push(not_found(&root, name));
+    }
     plan
+}
+
+/// KubeRay's Event about a RayCluster that a job selects and that is not there.
+fn not_found(root: &Root, name: &str) -> Note {
+    Note {
+        cluster: Cluster::Hub,
+        about: root.row.id.clone(),
+        uid: root.row.uid.clone(),
+        warning: true,
+        reason: "RayClusterNotFound".into(),
+        action: "Validate".into(),
+        note: format!("RayCluster {}/{name}, which clusterSelector names, is not on the hub", root.row.id.namespace),
+    }
 }
 
 /// What of an explanation is told first: all but numbers and the words made of them.
@@ -274,7 +302,8 @@ fn explain_it(
     let reason = match (root.suspended(), stored.status.missing.is_empty()) {
         (true, _) => "Suspended",
         (false, false) => "DependencyMissing",
-        (false, true) => "WaitingForCapacity",
+        (false, true) if decision::brings_gang(stored) => "WaitingForCapacity",
+        (false, true) => "WaitingForRayCluster",
     };
     plan.actions.extend(root.put_waiting_status(root.suspended(), reason, message));
     if plan.actions.is_empty() && !root.row.label(crate::api::names::STAGE_LABEL).is_empty() {
@@ -355,10 +384,18 @@ pub fn explain(
     let view = View { hub, received, epochs: None, flags, now };
     let subject = Subject { root_id: "", queue: &queue, gang: &numbers, so_far: None };
     let members = Members::read(view, "");
-    let findings: Vec<(String, Finding)> =
-        members.names().map(|m| (m.to_string(), members.judge(m, &subject))).collect();
-    let choice = choose::best(&findings, &policy.preference, "").map(|index| findings[index].0.clone());
-    let message = choose::sentence(&findings, choice.as_deref());
+    let (findings, choice, message) = if let Some(name) = gang.cluster() {
+        let (findings, there) = selected::findings(hub, &members, &subject, namespace, name);
+        let choice = findings.iter().find(|(_, finding)| finding.fits()).map(|(member, _)| member.clone());
+        let message = selected::sentence(&findings, &there);
+        (findings, choice, message)
+    } else {
+        let findings: Vec<(String, Finding)> =
+            members.names().map(|m| (m.to_string(), members.judge(m, &subject))).collect();
+        let choice = choose::best(&findings, &policy.preference, "").map(|index| findings[index].0.clone());
+        let message = choose::sentence(&findings, choice.as_deref());
+        (findings, choice, message)
+    };
     let verdicts = findings.into_iter().map(|(member, finding)| finding.of(&member)).collect();
     Ok(Explanation { queue, gang, verdicts, choice, message })
 }

@@ -1,16 +1,22 @@
 //! Beginning and undoing an attempt: RayCluster, submitter, suspension, retry (specs/rayjob.md 4.2, 10 to 13).
 //! Must not know what Ray says about the job.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::poll::has_submitted;
-use super::{Draft, after, time};
+use super::{Draft, after, status, time};
 use crate::api::Kind;
+use crate::api::names::ROOT;
 use crate::api::ray::{RayCluster, RayJobInfo};
 use crate::plan::pass::Flow;
 use crate::plan::ray_cluster::{ensure_pod_group, resize};
 use crate::plan::{Propagation, build};
 use crate::row::Facts;
+
+/// A RayCluster that is not the job's own does not wake it: it is looked at again after this time, as by KubeRay (section 3).
+const SELECTED_AGAIN: Duration = Duration::from_secs(3);
 
 /// Whether a deadline of `seconds` from `status.startTime` is over; the pass comes back for it otherwise.
 pub(super) fn is_over(draft: &mut Draft<'_>, seconds: Option<i32>) -> bool {
@@ -68,6 +74,12 @@ pub(super) fn initializing(draft: &mut Draft<'_>) -> Flow {
         }
         let Some(url) = dashboard_url(draft, &cluster) else { return Flow::Stop };
         draft.new.dashboard_url = Some(url);
+        if draft.selected().is_some() {
+            // This Ray outlives the job: where to stop it is stored before anybody can submit it.
+            status::write(draft);
+            draft.pass.waits_for("the address of its dashboard is being stored");
+            return Flow::Stop;
+        }
     }
     let mode = draft.job.spec.mode();
     if mode == "InteractiveMode" {
@@ -83,10 +95,7 @@ pub(super) fn initializing(draft: &mut Draft<'_>) -> Flow {
 
 /// The PodGroup of a RayJob that a user applied here; a mirror's exists from its reservation.
 fn pod_group(draft: &mut Draft<'_>) -> Flow {
-    if draft.pass.is_mirror() || !build::uses_volcano(&draft.job.metadata) {
-        return Flow::Next;
-    }
-    if draft.job.spec.ray_cluster_spec.is_none() {
+    if draft.pass.is_mirror() || !build::uses_volcano(&draft.job.metadata) || draft.selected().is_some() {
         return Flow::Next;
     }
     let cluster = match build::cluster_of(&draft.job, "") {
@@ -105,8 +114,11 @@ fn pod_group(draft: &mut Draft<'_>) -> Flow {
     ensure_pod_group(&mut draft.pass, "RayJob", &metadata, &size)
 }
 
-/// The RayCluster of the attempt, made if it is not there; `None` = nothing more can be done in this pass.
+/// The RayCluster of the attempt, made if it is not there and not selected; `None` = nothing more can be done in this pass.
 pub(super) fn ensure_cluster(draft: &mut Draft<'_>) -> Option<RayCluster> {
+    if draft.selected().is_some() {
+        return selected_cluster(draft);
+    }
     let name = draft.cluster_name().to_owned();
     let full = draft.pass.full_name(&name);
     match draft.pass.child(Kind::RayCluster, &name) {
@@ -140,6 +152,38 @@ pub(super) fn ensure_cluster(draft: &mut Draft<'_>) -> Option<RayCluster> {
             found
         }
     }
+}
+
+/// The RayCluster that the job selects, if it can be used.
+fn selected_cluster(draft: &mut Draft<'_>) -> Option<RayCluster> {
+    let name = draft.cluster_name().to_owned();
+    let full = draft.pass.full_name(&name);
+    draft.pass.look_at(draft.pass.now + SELECTED_AGAIN);
+    let Some(row) = draft.pass.child(Kind::RayCluster, &name) else {
+        let text = format!("RayCluster {full}, which clusterSelector names, is not there");
+        draft.pass.note(true, "RayClusterNotFound", "Validate", text.clone());
+        draft.pass.waits_for(text);
+        return None;
+    };
+    if row.deleting.is_some() {
+        draft.pass.waits_for(format!("RayCluster {full} is being deleted"));
+        return None;
+    }
+    // What the hub placed must not end up on a RayCluster that somebody has put in the place of the hub's.
+    if draft.pass.is_mirror() && row.annotation(ROOT) != format!("{}/{full}", Kind::RayCluster.name()) {
+        draft.pass.waits_for(format!("RayCluster {full} is not the one of the hub"));
+        return None;
+    }
+    let Some((_, cluster)) = draft.ray_cluster() else {
+        draft.pass.waits_for(format!("RayCluster {full} cannot be read"));
+        return None;
+    };
+    let auth = cluster.spec.auth_options.as_ref().and_then(|options| options.mode.as_deref());
+    if auth == Some("token") {
+        draft.pass.waits_for(format!("RayCluster {full} asks for tokens: jobs on such a Ray are not built yet"));
+        return None;
+    }
+    Some(cluster)
 }
 
 /// What a RayCluster is made of cannot be used.
@@ -251,7 +295,7 @@ fn delete_submitter(draft: &mut Draft<'_>) -> bool {
 /// it is gone. A mirror that will be tried again keeps what was reserved for it. Says whether anything changed.
 pub(super) fn shrink_pod_group(draft: &mut Draft<'_>) -> bool {
     let undoing = matches!(draft.state(), "Suspending" | "Retrying");
-    if !build::uses_volcano(&draft.job.metadata) || (draft.pass.is_mirror() && undoing) {
+    if !build::uses_volcano(&draft.job.metadata) || draft.selected().is_some() || (draft.pass.is_mirror() && undoing) {
         return false;
     }
     let name = crate::plan::names::pod_group(draft.job.metadata.name());

@@ -57,6 +57,12 @@ fn stop(draft: &mut Draft<'_>) -> bool {
 
 /// Complete or Failed: what is to be deleted, and when.
 pub(super) fn ended(draft: &mut Draft<'_>) -> Flow {
+    if draft.selected().is_some() {
+        // What it used is not its own, and its own stays (specs/rayjob.md 14).
+        let state = draft.state().to_owned();
+        draft.pass.waits_for(format!("it has ended: {state}"));
+        return Flow::Stop;
+    }
     shrink_pod_group(draft);
     let state = draft.state().to_owned();
     let strategy = draft.job.spec.deletion_strategy.clone();

@@ -92,8 +92,16 @@ impl<'a> Draft<'a> {
         Dashboard::of(&self.pass.row.id.namespace, self.new.dashboard_url.as_deref()?)
     }
 
+    /// The RayCluster that the job selects instead of bringing its own; never changed or deleted by it.
+    fn selected(&self) -> Option<&str> {
+        self.job.spec.selected_cluster()
+    }
+
     /// Deletes the RayCluster. Says whether one is still there.
     fn delete_cluster(&mut self) -> bool {
+        if self.selected().is_some() {
+            return false;
+        }
         let Some(row) = self.pass.child(Kind::RayCluster, self.cluster_name()) else { return false };
         if !self.pass.controls(row) {
             return false;
@@ -182,14 +190,19 @@ fn new(draft: &mut Draft<'_>) -> Flow {
     let row = draft.pass.row;
     let root = row.root_id.as_ref().map_or(row.uid.as_str(), |id| id.as_str());
     let failed = draft.old.failed.unwrap_or(0);
-    let made_up =
-        |what: &str| super::names::of_attempt(&row.id.name, what, root, row.annotation(GENERATION), failed, &started);
+    // A Ray that stays must know the job again, however often it is placed: there it is submitted once (`sharding.md` E10).
+    let (generation, begun) = match draft.selected() {
+        Some(_) => ("", ""),
+        None => (row.annotation(GENERATION), started.as_str()),
+    };
+    let made_up = |what: &str| super::names::of_attempt(&row.id.name, what, root, generation, failed, begun);
     let given = |text: Option<&String>| text.filter(|t| !t.is_empty()).cloned();
     if given(draft.old.job_id.as_ref()).is_none() && draft.job.spec.mode() != "InteractiveMode" {
         draft.new.job_id = Some(given(draft.job.spec.job_id.as_ref()).unwrap_or_else(|| made_up("job")));
     }
     if given(draft.old.ray_cluster_name.as_ref()).is_none() {
-        draft.new.ray_cluster_name = Some(made_up("cluster"));
+        let name = draft.selected().map_or_else(|| made_up("cluster"), str::to_owned);
+        draft.new.ray_cluster_name = Some(name);
     }
     draft.new.start_time = Some(started);
     draft.go("Initializing", "", "");

@@ -29,8 +29,11 @@ pub(super) fn running(draft: &mut Draft<'_>) -> Flow {
     if is_stopped(draft) || transition_is_overdue(draft) {
         return Flow::Next;
     }
-    let Some(cluster) = ensure_cluster(draft) else { return Flow::Stop };
-    if head_service(draft, &cluster) == Flow::Stop {
+    let Some(cluster) = ensure_cluster(draft) else {
+        // A RayCluster that stays away answers no more than a silent one, and nobody makes it anew for the job (ADR 8).
+        return if draft.selected().is_some() { check_failed(draft) } else { Flow::Stop };
+    };
+    if draft.selected().is_none() && head_service(draft, &cluster) == Flow::Stop {
         return Flow::Stop;
     }
     let submitter = match submitter(draft, &cluster) {

@@ -6,6 +6,7 @@ use crate::api::{Id, Kind};
 use crate::plan::SubmitOutcome;
 use crate::plan::tiny_world::{World, ray_job};
 
+mod selected;
 mod sidecar;
 
 fn state(world: &World, id: &Id) -> String {

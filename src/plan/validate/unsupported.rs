@@ -18,7 +18,8 @@ pub(super) fn ray_job_is_built(job: &RayJob) -> Result<(), Refusal> {
 
 fn job_rules(job: &RayJob, annotation: &dyn Fn(&str) -> String) -> Rule {
     if job.spec.selected_cluster().is_some() {
-        return broken("spec.clusterSelector", "jobs on a RayCluster that exists are not built yet");
+        // Then a rayClusterSpec beside it counts for nothing (specs/rayjob.md 2).
+        return Ok(());
     }
     let auth = job.spec.ray_cluster_spec.as_ref().and_then(|spec| spec.auth_options.as_ref());
     if auth.is_some_and(|options| options.mode.as_deref() == Some("token")) {

@@ -46,8 +46,12 @@ pub fn stories() -> Vec<Story> {
         Story { name: "k8s", job: ray_job("train").cpus(1).workers(1, 1).mode("K8sJobMode"), pods: 3, step: 1 },
         Story { name: "sidecar", job: ray_job("train").cpus(1).workers(1, 1).mode("SidecarMode"), pods: 2, step: 4 },
         Story { name: "beside", job: ray_job("train").cpus(1).workers(2, 1).beside(), pods: 3, step: 4 },
+        Story { name: "selects", job: ray_job("train").mode("K8sJobMode").on(SHARED), pods: 1, step: 4 },
     ]
 }
+
+/// The RayCluster of the story that brings none. No object of it may have a name that looks like the job's.
+const SHARED: &str = "shared";
 
 /// How long a replica stays away where another is to take over: for good.
 const AWAY: Duration = Duration::from_secs(24 * 3600);
@@ -97,6 +101,10 @@ pub fn live(story: &Story, setting: Setting, death: Option<(usize, Death)>, trac
     (life.world, life.wrong)
 }
 
+fn shared_path() -> String {
+    format!("/apis/ray.io/v1/namespaces/default/rayclusters/{SHARED}")
+}
+
 /// A controller whose writes carry no resourceVersion dies at write `at`, which is carried out late: what was wrong.
 pub fn live_without_versions(story: &Story, seed: u64, at: usize) -> Vec<String> {
     let dangers = [Danger::NoVersionOnHub, Danger::NoVersionOnMembers];
@@ -120,6 +128,15 @@ fn play(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: b
         world.run_for(REST);
         wrong.extend(world.unowned_units());
     }
+    let shared = story.job.cluster_manifest();
+    if let Some(cluster) = &shared {
+        world.submit(cluster);
+        let is_ready = |w: &World| w.hub(&shared_path()).is_some_and(|cluster| cluster["status"]["state"] == "ready");
+        if !world.until(Duration::from_secs(600), is_ready) {
+            wrong.push("the RayCluster that the job runs on is not ready after 10 min".to_owned());
+        }
+    }
+    let as_it_was = world.hub(&shared_path()).map(|cluster| cluster["spec"].clone());
     let begin = world.writes.len();
     world.submit(&story.job.manifest());
     let ended = world.until(Duration::from_secs(3 * 3600), |w| w.recorder.ending("train").is_some());
@@ -134,6 +151,16 @@ fn play(story: &Story, setting: Setting, death: Option<(usize, Death)>, trace: b
         wrong.push("the root object is not gone 6 h after its deletion".to_owned());
     }
     let writes = begin..world.writes.len();
+    if shared.is_some() {
+        let there = world.hub(&shared_path()).filter(|there| there["metadata"]["deletionTimestamp"].is_null());
+        if there.is_none_or(|there| Some(&there["spec"]) != as_it_was.as_ref() || there["status"]["state"] != "ready") {
+            wrong.push(format!("the RayCluster that the job ran on is not what it was: {there:?}"));
+        }
+        world.delete("hub", &shared_path());
+        if !world.until(Duration::from_secs(6 * 3600), |w| w.hub(&shared_path()).is_none()) {
+            wrong.push("the RayCluster is not gone 6 h after its deletion".to_owned());
+        }
+    }
     // Whatever comes late: pods get 30 s to end, and each member is looked at anew in that time.
     world.run_for(Duration::from_secs(60));
     wrong.extend(judge(&world, "train", story.pods, true));

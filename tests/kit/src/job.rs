@@ -17,6 +17,7 @@ pub struct RayJob {
     shutdown: bool,
     config_map: Option<String>,
     beside: bool,
+    on: Option<String>,
 }
 
 /// A RayJob of one head with one CPU in HTTPMode, in namespace `default` and queue `ml`, that tears its cluster down.
@@ -33,6 +34,7 @@ pub fn ray_job(name: &str) -> RayJob {
         shutdown: true,
         config_map: None,
         beside: false,
+        on: None,
     }
 }
 
@@ -86,6 +88,22 @@ impl RayJob {
         self
     }
 
+    /// Runs on the RayCluster of this name instead of bringing one.
+    pub fn on(mut self, cluster: &str) -> Self {
+        self.on = Some(cluster.to_owned());
+        self
+    }
+
+    /// The RayCluster that it runs on, where it brings none: a root object of its own.
+    pub fn cluster_manifest(&self) -> Option<Value> {
+        let name = self.on.as_ref()?;
+        let mut cluster = RayJob { on: None, ..self.clone() }.manifest();
+        cluster["kind"] = json!("RayCluster");
+        cluster["metadata"]["name"] = json!(name);
+        cluster["spec"] = cluster["spec"]["rayClusterSpec"].take();
+        Some(cluster)
+    }
+
     /// The manifest.
     pub fn manifest(&self) -> Value {
         let container = |name: &str, cpus: u32| {
@@ -121,7 +139,7 @@ impl RayJob {
             cluster["enableInTreeAutoscaling"] = json!(true);
             cluster["headGroupSpec"]["enableIngress"] = json!(true);
         }
-        json!({
+        let mut job = json!({
             "apiVersion": "ray.io/v1",
             "kind": "RayJob",
             "metadata": {
@@ -135,6 +153,11 @@ impl RayJob {
                 "shutdownAfterJobFinishes": self.shutdown,
                 "rayClusterSpec": cluster,
             },
-        })
+        });
+        if let Some(name) = &self.on {
+            job["spec"]["rayClusterSpec"] = Value::Null;
+            job["spec"]["clusterSelector"] = json!({ "ray.io/cluster": name });
+        }
+        job
     }
 }

@@ -133,6 +133,9 @@ fn prerequisites(root: &Value, namespace: &str, manifest: &Manifest) -> Vec<Valu
         document
     });
     let mut all: Vec<Value> = own.collect();
+    if let Some(name) = root["spec"]["clusterSelector"]["ray.io/cluster"].as_str() {
+        all.push(selected(name, root, namespace));
+    }
     let mut pods = Vec::new();
     templates(root, &mut pods);
     let mut named = BTreeSet::new();
@@ -147,6 +150,18 @@ fn prerequisites(root: &Value, namespace: &str, manifest: &Manifest) -> Vec<Valu
         }
     }
     all
+}
+
+/// A RayCluster for a job that brings none, of the job's queue.
+fn selected(name: &str, root: &Value, namespace: &str) -> Value {
+    let resources = json!({ "requests": { "cpu": "1", "memory": "1Gi" } });
+    let head = json!({ "containers": [{ "name": "ray-head", "image": "rayproject/ray", "resources": resources }] });
+    json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": { "name": name, "namespace": namespace, "labels": root["metadata"]["labels"] },
+        "spec": { "headGroupSpec": { "rayStartParams": {}, "template": { "spec": head } } },
+    })
 }
 
 /// ConfigMaps, Secrets and ServiceAccounts that a pod names.
