@@ -41,6 +41,10 @@ pub const MEMBER_FINALIZER: &str = "rayfleet.io/member";
 pub const GONE_FOR_GOOD: &str = "rayfleet.io/gone-for-good";
 /// KubeRay's own finalizer of a RayJob (specs/rayjob.md 15).
 pub const RAYJOB_FINALIZER: &str = "ray.io/rayjob-finalizer";
+/// KubeRay's own finalizer of a RayCluster whose state in Redis goes with it (specs/raycluster.md 2.4).
+pub const REDIS_FINALIZER: &str = "ray.io/gcs-ft-redis-cleanup-finalizer";
+/// Kubernetes: set by a deletion in the foreground, until the collector has taken what is below.
+pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 
 /// Volcano's queue of an object.
 pub const QUEUE_LABEL: &str = "volcano.sh/queue-name";

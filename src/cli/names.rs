@@ -57,6 +57,11 @@ pub fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
+/// A switch of KubeRay's that is on unless it says `false`, in any case.
+pub(super) fn is_not_false(text: &str) -> Result<bool, std::convert::Infallible> {
+    Ok(!text.eq_ignore_ascii_case("false"))
+}
+
 fn checked(text: &str, is_right: bool, right: &str) -> Result<String, String> {
     if is_right { Ok(text.to_owned()) } else { Err(format!("right are {right}")) }
 }

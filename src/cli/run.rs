@@ -81,6 +81,16 @@ pub(crate) struct RunOptions {
         value_parser = names::domain
     )]
     pub(crate) cluster_domain: String,
+    /// Whether what a RayCluster keeps in Redis is cleared when it is deleted; `false` turns it off
+    #[arg(
+        long,
+        env = "ENABLE_GCS_FT_REDIS_CLEANUP",
+        value_name = "BOOL",
+        default_value = "true",
+        action = clap::ArgAction::Set,
+        value_parser = names::is_not_false
+    )]
+    pub(crate) redis_cleanup: bool,
 }
 
 /// Durations of the ownership protocol.
@@ -116,6 +126,7 @@ impl RunOptions {
             default_queue: self.default_queue.as_str().into(),
             cluster_domain: self.cluster_domain.as_str().into(),
             token_key: Some(token_key()?),
+            redis_cleanup: self.redis_cleanup,
             ..Flags::default()
         };
         Ok(Settings { hub, seat, namespace: self.lease_namespace.clone(), profile: self.profile.profile(), flags })

@@ -130,6 +130,7 @@ async fn controller(kubeconfig: &Path, stop: impl Future<Output = ()>) -> Result
         fleet_id: "sandbox".into(),
         default_queue: "default".into(),
         cluster_domain: "cluster.local".into(),
+        redis_cleanup: true,
     };
     run::serve(options.settings(hub)?, options.listen, stop).await
 }

@@ -61,14 +61,19 @@ pub fn named(root: &Root) -> BTreeMap<Id, bool> {
     found
 }
 
-/// What options of a RayCluster bring into its pods, as a pod: the Secret with its token, what the autoscaler is told, and
-/// certificates of its Ingress, without which it starts all the same.
+/// What options of a RayCluster bring into its pods, as a pod: the Secret with its token, where user and password of Redis
+/// stand, what the autoscaler is told, and certificates of its Ingress, without which it starts all the same.
 fn by_options(cluster: &Value) -> Value {
     let auth = &cluster["authOptions"];
     let mut env = cluster["autoscalerOptions"]["env"].as_array().cloned().unwrap_or_default();
     if auth["mode"] == "token" && auth["enableK8sTokenAuth"] != true {
         env.push(json!({ "valueFrom": { "secretKeyRef": { "name": auth["secretName"] } } }));
     }
+    let redis = &cluster["gcsFaultToleranceOptions"];
+    env.extend(
+        [&redis["redisUsername"], &redis["redisPassword"]]
+            .map(|credential| json!({ "valueFrom": credential["valueFrom"] })),
+    );
     let container = json!({ "env": env, "envFrom": cluster["autoscalerOptions"]["envFrom"] });
     let certificates = cluster["headGroupSpec"]["ingressOptions"]["tls"].as_array().into_iter().flatten();
     let volume = |tls: &Value| json!({ "secret": { "secretName": tls["secretName"], "optional": true } });

@@ -58,6 +58,27 @@ pub struct Plan {
     pub why: Why,
 }
 
+impl Plan {
+    /// Adds what another look comes to. What both want is wanted once; what was said first stays.
+    pub fn join(&mut self, other: Plan) {
+        fn add<T: PartialEq>(list: &mut Vec<T>, more: Vec<T>) {
+            for one in more {
+                if !list.contains(&one) {
+                    list.push(one);
+                }
+            }
+        }
+        add(&mut self.actions, other.actions);
+        add(&mut self.fetch, other.fetch);
+        add(&mut self.relist, other.relist);
+        add(&mut self.events, other.events);
+        self.next = self.next.into_iter().chain(other.next).min();
+        if self.why.0.is_empty() {
+            self.why = other.why;
+        }
+    }
+}
+
 /// What a key waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Why(pub Arc<str>);

@@ -66,6 +66,14 @@ pub fn replica(cluster_uid: &str, group: &str, number: i32, taken: impl Fn(&str)
     pod(&format!("{group}-"), cluster_uid, &format!("{group}/replica"), number, taken)
 }
 
+/// Name of a Job: this one, unless it is `taken`; then cut, and made its owner's own as in [`pod`].
+pub fn job(name: &str, owner_uid: &str, taken: impl Fn(&str) -> bool) -> String {
+    if !taken(name) {
+        return name.to_owned();
+    }
+    pod(&format!("{}-", first(name, 57)), owner_uid, name, 0, taken)
+}
+
 /// PodGroup of a RayJob or RayCluster (specs/volcano.md 5.2).
 pub fn pod_group(owner: &str) -> String {
     format!("ray-{owner}-pg")

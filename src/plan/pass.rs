@@ -243,7 +243,7 @@ impl<'a> Pass<'a> {
         }
         let itself = self.fetched.get(&(self.cluster(), self.row.id.clone()));
         match itself.filter(|fetched| fetched.begun >= lost && fetched.error.is_none()) {
-            Some(fetched) if is_alive(fetched.body.as_deref(), self.row) => return self.plan,
+            Some(fetched) if is_the_same(fetched.body.as_deref(), self.row) => return self.plan,
             Some(_) => self.plan.why = Why::new("it is gone, or going: the news of it are on the way"),
             None => {
                 let fetch = Fetch { cluster: self.cluster(), id: self.row.id.clone(), not_before: lost };
@@ -258,11 +258,11 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Whether what was read is the object of this row, and not being deleted.
-fn is_alive(body: Option<&Value>, row: &Row) -> bool {
+/// Whether what was read is the object of this row, and not being deleted unless that was seen.
+fn is_the_same(body: Option<&Value>, row: &Row) -> bool {
     body.is_some_and(|body| {
         let metadata = &body["metadata"];
-        metadata["uid"] == *row.uid.0 && metadata["deletionTimestamp"].is_null()
+        metadata["uid"] == *row.uid.0 && (row.deleting.is_some() || metadata["deletionTimestamp"].is_null())
     })
 }
 

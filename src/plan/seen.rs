@@ -141,6 +141,8 @@ pub struct Flags {
     pub capacity_stale_ms: u64,
     /// What tokens of Ray clusters are made from; without it none are made.
     pub token_key: Option<TokenKey>,
+    /// Whether the state of a RayCluster in Redis goes with it.
+    pub redis_cleanup: bool,
 }
 
 /// What tokens of Ray clusters are made from: 32 bytes that are known to one process. Never printed.
@@ -177,6 +179,7 @@ impl Default for Flags {
             tombstone_hold_ms: 3_600_000,
             capacity_stale_ms: 90_000,
             token_key: None,
+            redis_cleanup: true,
         }
     }
 }

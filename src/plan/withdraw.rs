@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::hidden::{Family, hidden_child};
 use super::mirror::{self, Slot};
+use super::ray_cluster::redis_cleanup::{self, Heir};
 use super::registration::without_member;
 use super::root::{Root, is_unreadable};
 use super::{Action, Dashboard, Fetch, Member, Plan, Precondition, Propagation, Question, Seen, Why, decision};
 use crate::api::fleet::{Placement, Stage};
-use crate::api::names::TOMBSTONE_FINALIZER;
+use crate::api::names::{FOREGROUND_FINALIZER, REDIS_FINALIZER, TOMBSTONE_FINALIZER};
 use crate::api::{Cluster, Id, Kind, RootId, Time, Uid};
 use crate::row::{Row, Tables};
 
@@ -20,8 +21,6 @@ const STOP: Duration = Duration::from_secs(10);
 const READ_AGAIN: Duration = Duration::from_secs(2);
 /// Kinds that a root object has on a member and that are watched there.
 pub const CHILD_KINDS: &[Kind] = &[Kind::RayCluster, Kind::Pod, Kind::Service, Kind::Job, Kind::PodGroup];
-/// Finalizer that a foreground deletion sets until the collector is done.
-const FOREGROUND: &str = "foregroundDeletion";
 
 /// One look at a root object whose `Placement` is `Withdrawing`.
 pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
@@ -76,7 +75,7 @@ fn act(actions: Vec<Action>, why: impl Into<std::sync::Arc<str>>) -> Plan {
     Plan { actions, ..wait(why) }
 }
 
-/// The mirror lives: its Ray job is stopped, then it is deleted in the foreground.
+/// The mirror lives: its Ray job is stopped, then it is deleted.
 fn end(seen: &Seen, on: Member, row: &Row, decided: &Placement, mirror: &Row, now: Time) -> Plan {
     if let Some(plan) = stop(seen, on, mirror, decision::stage_since(row, decided), now) {
         return plan;
@@ -91,7 +90,14 @@ fn end(seen: &Seen, on: Member, row: &Row, decided: &Placement, mirror: &Row, no
         let put = Action::Replace { cluster, id: mirror.id.clone(), body, seen: Precondition::from(mirror) };
         return act(vec![put], "its mirror becomes a tombstone");
     }
-    act(vec![delete(on, mirror, Propagation::Foreground)], format!("its mirror on {} is deleted", on.name))
+    act(vec![delete(on, mirror, propagation(on.tables, mirror))], format!("its mirror on {} is deleted", on.name))
+}
+
+/// How a mirror is deleted: in the foreground the collector takes what is below it. But it would also take what state in
+/// Redis is cleared with, a Job and copies of Secrets: those are left, and all else is deleted one by one (ADR 8).
+pub fn propagation(tables: &Tables, mirror: &Row) -> Propagation {
+    let mut family = std::iter::once(mirror).chain(children(tables, mirror));
+    if family.any(redis_cleanup::is_held) { Propagation::Background } else { Propagation::Foreground }
 }
 
 /// Has the Ray job stopped, unless that was answered since `since`; asks for a limited time.
@@ -140,17 +146,15 @@ fn delete(on: Member, row: &Row, children: Propagation) -> Action {
 /// The tombstone stands: what is left below it goes, and its absence is confirmed.
 fn bury(seen: &Seen, on: Member, row: &Row, decided: &Placement, tombstone: &Row, now: Time) -> Plan {
     // Nobody plans it any more, so nobody else takes these off.
-    if let Some(put) = mirror::put_without_finalizers(on.name, tombstone, is_rays) {
+    if let Some(put) = mirror::put_without_finalizers(on.name, tombstone, |f| is_idle(tombstone, f)) {
         return act(vec![put], "finalizers of Ray are taken off its tombstone");
     }
-    let (actions, left) = clear(on, tombstone);
-    if !left.is_empty() || tombstone.has_finalizer(FOREGROUND) {
-        let why = format!(
-            "waits until {} is gone on {}",
-            if left.is_empty() { "all of it".to_owned() } else { left.join(", ") },
-            on.name
-        );
-        return act(actions, why);
+    let (plan, left) = clear(seen, on, tombstone, Heir::None, now);
+    if !left.is_empty() || tombstone.has_finalizer(FOREGROUND_FINALIZER) || redis_cleanup::is_held(tombstone) {
+        let all = if left.is_empty() { "all of it".to_owned() } else { left.join(", ") };
+        let more = if plan.why.0.is_empty() { String::new() } else { format!("; {}", plan.why.0) };
+        let why = Why::new(format!("waits until {all} is gone on {}{more}", on.name));
+        return Plan { why, ..plan };
     }
     // The read of the tombstone is asked for only here: that it was begun says since when it was seen without the
     // collector's mark. Lists begun later cannot miss a child (`sharding.md` 1.6).
@@ -184,43 +188,57 @@ fn bury(seen: &Seen, on: Member, row: &Row, decided: &Placement, tombstone: &Row
 fn confirmed_since(seen: &Seen, marker: &(Cluster, Id), tombstone: &Row) -> Option<Time> {
     let fetched = seen.fetched.get(marker)?;
     let metadata = &fetched.body.as_ref()?["metadata"];
-    let marked = metadata["finalizers"].as_array().into_iter().flatten().any(|f| f == FOREGROUND);
+    let marked = metadata["finalizers"].as_array().into_iter().flatten().any(|f| f == FOREGROUND_FINALIZER);
     (metadata["uid"].as_str() == Some(&tombstone.uid.0) && !marked).then_some(fetched.begun)
 }
 
-/// Finalizers that belong to rules of Ray objects.
-pub fn is_rays(finalizer: &str) -> bool {
-    finalizer.starts_with("ray.io/")
+/// A finalizer of Ray's on a tombstone or below it that nothing is done for any more: all but that of state in Redis.
+pub fn is_idle(row: &Row, finalizer: &str) -> bool {
+    let holds = finalizer == REDIS_FINALIZER && redis_cleanup::is_held(row);
+    finalizer.starts_with("ray.io/") && !holds
 }
 
-/// Deletes every child of a tombstone that is seen, by UID; names those that are still there.
-pub fn clear(on: Member, tombstone: &Row) -> (Vec<Action>, Vec<String>) {
-    let (mut actions, mut left) = (Vec::new(), Vec::new());
-    for child in children(on.tables, tombstone) {
-        left.push(child.id.to_string());
-        if child.deleting.is_none() {
-            actions.push(delete(on, child, Propagation::Background));
-        } else {
-            actions.extend(mirror::put_without_finalizers(on.name, child, is_rays));
-        }
+/// Deletes every child of a tombstone that is seen, by UID, and names those that are still there. State in Redis is
+/// cleared first of RayClusters that have some, the tombstone among them.
+pub(super) fn clear(seen: &Seen, on: Member, tombstone: &Row, heir: Heir, now: Time) -> (Plan, Vec<String>) {
+    let family = children(on.tables, tombstone);
+    let held = |row: &&&Row| redis_cleanup::is_held(row);
+    let clearing: Vec<&Row> = std::iter::once(&tombstone).chain(&family).filter(held).copied().collect();
+    let (mut plan, mut left) = (Plan::default(), Vec::new());
+    for cluster in clearing.iter().filter(|cluster| cluster.deleting.is_some()) {
+        plan.join(redis_cleanup::withdrawn(seen, &cluster.id, heir, now));
     }
-    (actions, left)
+    for child in family {
+        left.push(child.id.to_string());
+        let actions = if redis_cleanup::clears(child) && !clearing.is_empty() {
+            None
+        } else if child.deleting.is_none() {
+            Some(delete(on, child, Propagation::Background))
+        } else {
+            mirror::put_without_finalizers(on.name, child, |f| is_idle(child, f))
+        };
+        plan.join(Plan { actions: actions.into_iter().collect(), ..Plan::default() });
+    }
+    (plan, left)
 }
 
-/// What descends from an object by owner references, or carries its root id.
+/// What descends from an object by owner references, or carries its root id, or descends from what does.
 pub fn children<'a>(tables: &'a Tables, of: &'a Row) -> Vec<&'a Row> {
     let mut found: BTreeSet<&Id> = BTreeSet::new();
     let mut open = vec![of];
+    if let Some(root) = &of.root_id {
+        let labelled = tables.of_root(root).filter(|r| r.id != of.id && r.id.namespace == of.id.namespace);
+        for row in labelled.filter(|r| CHILD_KINDS.contains(&r.id.kind)) {
+            found.insert(&row.id);
+            open.push(row);
+        }
+    }
     while let Some(row) = open.pop() {
         for child in tables.owned_by(&row.uid) {
             if CHILD_KINDS.contains(&child.id.kind) && found.insert(&child.id) {
                 open.push(child);
             }
         }
-    }
-    if let Some(root) = &of.root_id {
-        let labelled = tables.of_root(root).filter(|r| r.id != of.id && r.id.namespace == of.id.namespace);
-        found.extend(labelled.filter(|r| CHILD_KINDS.contains(&r.id.kind)).map(|r| &r.id));
     }
     found.into_iter().filter_map(|id| tables.get(id)).collect()
 }

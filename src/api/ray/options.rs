@@ -115,8 +115,8 @@ pub struct GcsFaultToleranceOptions {
     pub other: Other,
 }
 
-/// User or password of Redis.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// User or password of Redis. Its value is never printed.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RedisCredential {
     /// The value itself.
@@ -129,6 +129,16 @@ pub struct RedisCredential {
     /// The rest.
     #[serde(flatten)]
     pub other: Other,
+}
+
+impl std::fmt::Debug for RedisCredential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = self.value.as_ref().map(|_| "hidden");
+        f.debug_struct("RedisCredential")
+            .field("value", &value)
+            .field("value_from", &self.value_from)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The volume of the embedded store.

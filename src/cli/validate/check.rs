@@ -313,8 +313,8 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_an_error_of_its_own_reason() {
-        let text = JOB.replace("{headGroupSpec:", "{gcsFaultToleranceOptions: {redisAddress: r}, headGroupSpec:");
-        assert_eq!(only(&text).1, "spec.rayClusterSpec.gcsFaultToleranceOptions");
+        let text = JOB.replace("entrypoint: echo", "entrypoint: echo\n  clusterSelector: {ray.io/cluster: c}");
+        assert_eq!(only(&text).1, "spec.clusterSelector");
     }
 
     #[test]

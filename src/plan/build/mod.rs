@@ -4,6 +4,7 @@
 mod auth;
 mod autoscaler;
 mod cluster;
+mod fault_tolerance;
 mod go;
 mod ingress;
 mod pod;
@@ -17,6 +18,7 @@ mod submitter;
 pub use auth::{has_secret, secret, secret_name};
 pub use autoscaler::{account, account_name, own_account, role, role_binding, role_name};
 pub use cluster::{cluster_of, runtime_env, submit_body};
+pub use fault_tolerance::{REDIS_CLEANUP, redis_cleanup_job, redis_cleanup_name, shares_namespace, uses_redis};
 pub use go::version_at_least;
 pub use ingress::{has_ingress, ingress, ingress_name};
 pub use pod::{Slot, head_pod, spec_hash, worker_pod};

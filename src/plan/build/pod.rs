@@ -8,7 +8,7 @@ use sha1::{Digest, Sha1};
 use super::pod_group::volcano_metadata;
 use super::ray_start::{self, Head, Node};
 use super::{
-    auth, autoscaler, creator, go, head_service_name, is_on, owner_reference, probes, push, push_env,
+    auth, autoscaler, creator, fault_tolerance, go, head_service_name, is_on, owner_reference, probes, push, push_env,
     push_env_if_absent, push_if_absent,
 };
 use crate::api::names::{RAY_CLUSTER_LABEL, RAY_GROUP_LABEL, RAY_NODE_TYPE_LABEL};
@@ -20,6 +20,16 @@ const OVERWRITE: &str = "ray.io/overwrite-container-cmd";
 
 /// The head pod, whole but for its name (which the template may give).
 pub fn head_pod(cluster: &RayCluster, flags: &Flags) -> Value {
+    let mut pod = unmarked_head(cluster, flags);
+    let annotations = &mut pod["metadata"]["annotations"];
+    annotations["ray.io/upgrade-strategy-recreate-hash"] = json!(spec_hash(&cluster.spec));
+    annotations["ray.io/kuberay-version"] = json!(&*flags.version);
+    volcano_metadata(cluster, "headgroup", &mut pod);
+    pod
+}
+
+/// The head pod without what tells of which spec and controller it is, and of its gang.
+pub(super) fn unmarked_head(cluster: &RayCluster, flags: &Flags) -> Value {
     let head = cluster.spec.head();
     let part = Part {
         node: Node::Head,
@@ -30,11 +40,7 @@ pub fn head_pod(cluster: &RayCluster, flags: &Flags) -> Value {
         params: head.ray_start_params.as_ref(),
     };
     let mut pod = build(cluster, &part, flags);
-    let annotations = &mut pod["metadata"]["annotations"];
-    annotations["ray.io/ft-enabled"] = json!("false");
-    annotations["ray.io/upgrade-strategy-recreate-hash"] = json!(spec_hash(&cluster.spec));
-    annotations["ray.io/kuberay-version"] = json!(&*flags.version);
-    volcano_metadata(cluster, "headgroup", &mut pod);
+    fault_tolerance::annotate(cluster, &mut pod["metadata"]["annotations"]);
     pod
 }
 
@@ -91,8 +97,11 @@ fn build(cluster: &RayCluster, part: &Part<'_>, flags: &Flags) -> Value {
     let mut spec = part.template.0["spec"].clone();
     let user = spec["containers"][0].clone();
     let mut params = ray_start::defaults(part.node, part.params, part.resources, part.labels, &at);
-    if part.node == Node::Head && cluster.spec.autoscaling() {
-        params.insert("no-monitor".into(), "true".into());
+    if part.node == Node::Head {
+        if cluster.spec.autoscaling() {
+            params.insert("no-monitor".into(), "true".into());
+        }
+        fault_tolerance::parameters(cluster, &mut params);
     }
     ray_start::from_container(&mut params, Container(&user));
     let command = ray_start::command(part.node, &params);
@@ -108,8 +117,12 @@ fn build(cluster: &RayCluster, part: &Part<'_>, flags: &Flags) -> Value {
         container["command"] = json!(["/bin/bash", "-c", "--"]);
         container["args"] = json!([text]);
     }
-    if part.node == Node::Head {
-        autoscaler::switch(&cluster.spec).into_iter().for_each(|switch| push(&mut container, "env", switch));
+    match part.node {
+        Node::Head => {
+            autoscaler::switch(&cluster.spec).into_iter().for_each(|switch| push(&mut container, "env", switch));
+            fault_tolerance::head_env(cluster, &params, &mut container);
+        }
+        Node::Worker => fault_tolerance::worker_env(cluster, &mut container),
     }
     auth::add_to(cluster, &mut container);
     environment(&mut container, part.node, cluster, &service, &at, &command, flags);

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use super::super::hidden::{Family, hidden_child};
 use super::super::mirror::put_without_finalizers;
-use super::super::withdraw::{clear, is_rays};
-use super::super::{
-    Action, Fetch, Fetched, Flags, Member, Plan, Precondition, Propagation, Seen, decision, placement_name,
-};
+use super::super::ray_cluster::redis_cleanup::{Heir, is_held};
+use super::super::withdraw::{clear, is_idle, propagation};
+use super::super::{Action, Fetch, Fetched, Flags, Member, Plan, Precondition, Seen, decision, placement_name};
 use crate::api::fleet::{Placement, Stage};
-use crate::api::names::{ROOT, TOMBSTONE_FINALIZER};
+use crate::api::names::{FOREGROUND_FINALIZER, ROOT, TOMBSTONE_FINALIZER};
 use crate::api::{Cluster, Id, Kind, Time};
 use crate::row::{Facts, Row, Tables};
 
@@ -18,8 +17,6 @@ use crate::row::{Facts, Row, Tables};
 const FRESH: Duration = Duration::from_secs(5);
 /// A read that changed nothing is repeated after this time.
 const READ_AGAIN: Duration = Duration::from_secs(10);
-/// Finalizer that a foreground deletion sets until the collector is done.
-const FOREGROUND: &str = "foregroundDeletion";
 
 /// Mirrors of this fleet on the member: another fleet's are its own business.
 fn mirrors<'a>(tables: &'a Tables, flags: &'a Flags) -> impl Iterator<Item = &'a Row> {
@@ -108,7 +105,7 @@ fn stray(seen: &Seen, on: Member, mirror: &Row, now: Time, plan: &mut Plan) {
         cluster: Cluster::Member(on.name.clone()),
         id: mirror.id.clone(),
         seen: Precondition::from(mirror),
-        children: Propagation::Foreground,
+        children: propagation(on.tables, mirror),
     });
 }
 
@@ -140,17 +137,19 @@ fn has_run(mirror: &Row) -> bool {
 
 /// A tombstone: what is left below it goes; then its finalizer, when E7 allows it.
 fn tombstone(seen: &Seen, on: Member, mirror: &Row, now: Time, plan: &mut Plan) {
-    if let Some(put) = put_without_finalizers(on.name, mirror, is_rays) {
+    if let Some(put) = put_without_finalizers(on.name, mirror, |f| is_idle(mirror, f)) {
         plan.actions.push(put);
         return;
     }
-    let (actions, left) = clear(on, mirror);
-    plan.actions.extend(actions);
+    // Its root object may have been placed again since.
+    let (clearing, left) = clear(seen, on, mirror, Heir::Possible, now);
+    plan.join(Plan { why: Default::default(), ..clearing });
     let family =
         mirror.root_id.as_ref().map(|root| Family { namespace: &mirror.id.namespace, root, mirror: Some(&mirror.uid) });
     if family.is_none_or(|family| hidden_child(on.tables, family, seen.flags).is_some())
         || !left.is_empty()
-        || mirror.has_finalizer(FOREGROUND)
+        || mirror.has_finalizer(FOREGROUND_FINALIZER)
+        || is_held(mirror)
         || !mirror.has_finalizer(TOMBSTONE_FINALIZER)
     {
         return;

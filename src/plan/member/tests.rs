@@ -11,6 +11,7 @@ mod cordon;
 mod deadline;
 mod hidden;
 mod identity;
+mod redis;
 mod removal;
 mod unreadable;
 

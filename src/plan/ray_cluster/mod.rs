@@ -5,6 +5,7 @@ mod auth;
 mod autoscaler;
 mod ingress;
 mod pods;
+pub(in crate::plan) mod redis_cleanup;
 mod replicas;
 mod services;
 mod status;
@@ -26,7 +27,7 @@ use crate::row::{Facts, PodFacts, Row};
 /// A step may end the pass; what depends on the result of an action waits for the next pass, which starts when the write
 /// has come back through the watch.
 pub fn plan(seen: &Seen<'_>, id: &Id, now: Time) -> Plan {
-    const STEPS: &[Step] = &[read, managed_by, deletion, validation, children, status::step];
+    const STEPS: &[Step] = &[read, managed_by, deletion, validation, redis_cleanup::finalizer, children, status::step];
     let Some(mut draft) = Draft::begin(seen, id, now) else { return Plan::default() };
     for step in STEPS {
         if step(&mut draft) == Flow::Stop {
@@ -134,24 +135,23 @@ fn managed_by(draft: &mut Draft<'_>) -> Flow {
     draft.pass.if_ours(draft.cluster.spec.managed_by.as_deref())
 }
 
-/// Children go by garbage collection.
+/// Children go by garbage collection, but for the pods of a cluster whose state in Redis is cleared after them. Rules are
+/// not asked any more: what breaks one goes all the same.
 fn deletion(draft: &mut Draft<'_>) -> Flow {
     if draft.pass.row.deleting.is_none() {
         return Flow::Next;
     }
+    redis_cleanup::before_it_goes(draft);
     draft.pass.waits_for("it is being deleted");
     Flow::Stop
 }
 
-/// A refusal ends the pass: an Event says it, and for what is not built here the status too.
+/// A refusal ends the pass: an Event says it.
 fn validation(draft: &mut Draft<'_>) -> Flow {
     let Err(refusal) = validate::ray_cluster(&draft.cluster) else { return Flow::Next };
     let name = draft.pass.full_name(draft.cluster.metadata.name());
     draft.pass.note(true, refusal.event_reason, "Validate", format!("RayCluster {name} is refused: {refusal}"));
     draft.pass.waits_for(refusal.to_string());
-    if refusal.event_reason == validate::NOT_BUILT {
-        status::refuse(draft, &refusal.to_string());
-    }
     Flow::Stop
 }
 

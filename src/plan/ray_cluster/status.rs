@@ -62,21 +62,6 @@ fn waits(draft: &mut Draft<'_>, new: &RayClusterStatus) {
     draft.pass.waits_for(format!("{waiting} of its {} pods are not ready", draft.pods.len()));
 }
 
-/// Says in the status that the spec needs what is not built here.
-pub(super) fn refuse(draft: &mut Draft<'_>, why: &str) {
-    let old = draft.cluster.status.clone().unwrap_or_default();
-    let mut new = old.clone();
-    new.reason = Some(why.to_owned());
-    numbers(draft, &mut new);
-    let mut list = new.conditions.take().unwrap_or_default();
-    set(&mut list, "RayClusterProvisioned", "False", crate::plan::validate::NOT_BUILT, why, draft.pass.now);
-    new.conditions = Some(list);
-    if differs(&old, &new) {
-        new.last_update_time = Some(draft.pass.now.seconds_text());
-        write(draft, &new);
-    }
-}
-
 fn write(draft: &mut Draft<'_>, new: &RayClusterStatus) {
     let mut body = draft.body.clone();
     let mut status = serde_json::to_value(new).unwrap_or_default();

@@ -11,6 +11,7 @@ use crate::plan::{Action, Fetched};
 use crate::row::TableChange;
 
 mod beside;
+mod redis;
 mod replicas;
 
 fn ray_cluster() -> Value {
@@ -157,18 +158,6 @@ fn recreate_replaces_all_pods_when_the_spec_changes() {
     world.bury();
     world.settle();
     assert!(world.of(Kind::Pod).iter().all(|(_, p)| !before.contains(&p["metadata"]["uid"])));
-}
-
-#[test]
-fn what_is_not_built_is_refused_by_name_in_event_and_status() {
-    let mut world = World::new();
-    let mut cluster = ray_cluster();
-    cluster["spec"]["gcsFaultToleranceOptions"] = json!({ "redisAddress": "redis:6379" });
-    let id = world.apply(cluster);
-    world.settle();
-    assert_eq!(world.objects.len(), 1);
-    assert!(world.status(&id)["reason"].as_str().unwrap().contains("gcsFaultToleranceOptions"));
-    assert!(world.events[0].starts_with("NotSupportedYet"));
 }
 
 #[test]

@@ -4,20 +4,19 @@
 use serde_json::Value;
 
 use super::{Carrier, GATE_OFF, Gates, Refusal, Rule, broken, fault_tolerance, features};
-use super::{name, refused, shape, topology, unsupported};
+use super::{name, refused, shape, topology};
 use crate::api::names::ORIGINATED_KIND_LABEL;
 use crate::api::ray::{Container, RayCluster, RayClusterSpec, Texts, WorkerGroupSpec};
 use crate::plan::build::version_at_least;
 
 const SPEC: &str = "InvalidRayClusterSpec";
 
-/// All rules for a RayCluster that stands for itself, then what is not built yet.
+/// All rules for a RayCluster that stands for itself.
 pub fn ray_cluster(cluster: &RayCluster) -> Result<(), Refusal> {
-    ray_cluster_by(cluster, Gates::KUBERAY)?;
-    unsupported::ray_cluster_is_built(cluster)
+    ray_cluster_by(cluster, Gates::KUBERAY)
 }
 
-/// KubeRay's rules alone, with these gates.
+/// The same with these gates.
 pub(super) fn ray_cluster_by(cluster: &RayCluster, gates: Gates) -> Result<(), Refusal> {
     let carrier = Carrier { metadata: &cluster.metadata, gates };
     refused(name(cluster.metadata.name(), 53), "InvalidRayClusterMetadata")?;

@@ -18,7 +18,6 @@ pub use cluster::{ray_cluster, ray_cluster_warning};
 pub use cron_job::ray_cron_job;
 pub use job::ray_job;
 pub use service::ray_service;
-pub use unsupported::ray_cluster_is_built;
 
 use serde_json::Value;
 

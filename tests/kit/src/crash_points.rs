@@ -45,7 +45,7 @@ pub fn stories() -> Vec<Story> {
         Story { name: "http", job: ray_job("train").cpus(1).workers(2, 1), pods: 3, step: 1 },
         Story { name: "k8s", job: ray_job("train").cpus(1).workers(1, 1).mode("K8sJobMode"), pods: 3, step: 1 },
         Story { name: "sidecar", job: ray_job("train").cpus(1).workers(1, 1).mode("SidecarMode"), pods: 2, step: 4 },
-        Story { name: "beside", job: ray_job("train").cpus(1).workers(2, 1).beside(), pods: 3, step: 4 },
+        Story { name: "beside", job: ray_job("train").cpus(1).workers(2, 1).beside(), pods: 4, step: 4 },
         Story { name: "selects", job: ray_job("train").mode("K8sJobMode").on(SHARED), pods: 1, step: 4 },
     ]
 }

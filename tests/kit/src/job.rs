@@ -82,7 +82,8 @@ impl RayJob {
         self
     }
 
-    /// With all that stands beside the pods and is watched by nobody: Ray's autoscaler, an Ingress.
+    /// With all that a cluster may have beside its pods: Ray's autoscaler and an Ingress, which nobody watches, and state in
+    /// Redis, which is cleared by one more pod.
     pub fn beside(mut self) -> Self {
         self.beside = true;
         self
@@ -138,6 +139,7 @@ impl RayJob {
         if self.beside {
             cluster["enableInTreeAutoscaling"] = json!(true);
             cluster["headGroupSpec"]["enableIngress"] = json!(true);
+            cluster["gcsFaultToleranceOptions"] = json!({ "redisAddress": "redis:6379" });
         }
         let mut job = json!({
             "apiVersion": "ray.io/v1",

@@ -111,7 +111,8 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         kind: "Pod, Job",
         at: "/spec/**/args/-",
-        reason: "scripts that wait are our own: they ask the same address as long, and what follows is the operator's",
+        reason: "scripts that wait are our own: they ask the same address as long, and what follows is the operator's; so is \
+                 the one that clears Redis, by the same means and what the same variables say",
         rewrite: rewrites::waiting_script,
     },
     Entry {
@@ -121,9 +122,9 @@ pub const ENTRIES: &[Entry] = &[
         rewrite: rewrites::patched,
     },
     Entry {
-        kind: "Pod",
-        at: "/metadata/generateName",
-        reason: "beside a name that the user's template fixes a prefix has no effect",
+        kind: "Pod, Job",
+        at: "/**/metadata/generateName",
+        reason: "beside a name that the user's template fixes a prefix has no effect, nor has one for the pods of a Job",
         rewrite: rewrites::useless_prefix,
     },
     Entry {
@@ -245,6 +246,16 @@ mod tests {
         ));
         assert!(!told(&script("b", "ray job submit"), &script("a", "ray job submit")));
         assert!(!told(&script("a", "ray job submit --x"), &script("a", "ray job submit")));
+    }
+
+    #[test]
+    fn a_script_that_clears_redis_is_explained_where_it_reads_the_same_variables() {
+        let at = "/spec/template/spec/containers/-/args/-";
+        let script = |variables: &str| json!(format!("python -c \"cleanup_redis_storage({variables}, 'rediss')\""));
+        let all = "'RAY_REDIS_ADDRESS' 'REDIS_USERNAME' 'REDIS_PASSWORD' 'RAY_external_storage_namespace'";
+        assert!(value(at, Some(&script(all)), Some(&script(&format!("x {all}")))));
+        assert!(!value(at, Some(&script("'RAY_REDIS_ADDRESS'")), Some(&script(all))));
+        assert!(!value(at, Some(&json!("true")), Some(&script(all))));
     }
 
     #[test]
