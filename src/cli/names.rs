@@ -112,6 +112,13 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_is_off_only_where_it_says_false() {
+        for (text, on) in [("false", false), ("False", false), ("true", true), ("", true), ("no", true), ("0", true)] {
+            assert_eq!(is_not_false(text), Ok(on), "{text}");
+        }
+    }
+
+    #[test]
     fn a_label_is_refused_with_what_is_right() {
         let pair = |key: &str, value: &str| Ok((key.to_owned(), value.to_owned()));
         assert_eq!(label("zone=a"), pair("zone", "a"));

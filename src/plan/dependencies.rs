@@ -367,6 +367,28 @@ mod tests {
     }
 
     #[test]
+    fn where_user_and_password_of_redis_stand_is_found() {
+        let from = |kind: &str, name: &str| json!({ "valueFrom": { kind: { "name": name, "key": "x" } } });
+        let mut body = ray_job("train", "ml", "1");
+        body["spec"]["rayClusterSpec"]["gcsFaultToleranceOptions"] = json!({
+            "redisAddress": "redis:6379",
+            "redisUsername": from("configMapKeyRef", "user"),
+            "redisPassword": from("secretKeyRef", "redis"),
+        });
+        let row = row(&body, 1);
+        let found: Vec<Id> = named(&Root::read(&row).unwrap()).into_keys().collect();
+        assert_eq!(
+            found.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["Secret default/redis", "ConfigMap default/user"]
+        );
+        // Written out they name nothing.
+        body["spec"]["rayClusterSpec"]["gcsFaultToleranceOptions"] =
+            json!({ "redisUsername": { "value": "u" }, "redisPassword": { "value": "p" } });
+        let row = crate::plan::testing::row(&body, 1);
+        assert!(named(&Root::read(&row).unwrap()).is_empty());
+    }
+
+    #[test]
     fn a_strangers_object_is_not_overwritten_and_our_copy_gets_a_second_owner() {
         let mirror = row(&ray_job("train", "ml", "1"), 7);
         let id = Id::new(Kind::ConfigMap, "default", "script");

@@ -48,6 +48,14 @@ pub type Texts = BTreeMap<String, String>;
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_password_of_redis_is_never_printed() {
+        let options = serde_json::json!({ "redisPassword": { "value": "hunter2" }, "redisAddress": "redis:6379" });
+        let options: GcsFaultToleranceOptions = serde_json::from_value(options).unwrap();
+        let text = format!("{options:?}");
+        assert!(text.contains("redis:6379") && !text.contains("hunter2"), "{text}");
+    }
+
     /// Every sample manifest of one kind as JSON.
     fn samples(kind: &str) -> Vec<(String, Value)> {
         let shared =

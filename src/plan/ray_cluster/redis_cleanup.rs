@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::{Draft, read};
-use crate::api::names::{FOREGROUND_FINALIZER, RAY_NODE_TYPE_LABEL, REDIS_FINALIZER};
+use crate::api::names::{FOREGROUND_FINALIZER, RAY_NODE_TYPE_LABEL, REDIS_FINALIZER, ROOT_ID};
 use crate::api::{Id, Kind, Time};
 use crate::plan::mirror::put_without_finalizers;
 use crate::plan::pass::Flow;
@@ -121,7 +121,11 @@ fn make_job(draft: &mut Draft<'_>) {
     // Long names of clusters can be cut to the same name of a Job.
     let is_taken = |name: &str| draft.pass.child(Kind::Job, name).is_some();
     let name = names::job(&build::redis_cleanup_name(&draft.cluster), uid, is_taken);
-    let body = build::redis_cleanup_job(&draft.cluster, &name, draft.flags);
+    let mut body = build::redis_cleanup_job(&draft.cluster, &name, draft.flags);
+    if let Some(root) = &draft.pass.row.root_id {
+        // Its pod may outlive it, and what comes next must not be cleared.
+        body["spec"]["template"]["metadata"]["labels"][ROOT_ID] = root.as_str().into();
+    }
     let full = draft.pass.full_name(&name);
     draft.pass.create(Kind::Job, body);
     draft.pass.note(false, "CreatedRedisCleanupJob", "Create", format!("Created Redis cleanup Job {full}"));

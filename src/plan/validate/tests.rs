@@ -208,10 +208,10 @@ fn refusals_name_the_field() {
     assert_eq!(field(|j| j["spec"]["suspend"] = true.into()), "spec.suspend");
     assert_eq!(field(|j| j["spec"]["rayClusterSpec"] = serde_json::json!({})), "spec.rayClusterSpec.headGroupSpec");
     assert_eq!(field(|j| j["spec"]["runtimeEnvYAML"] = "abc".into()), "spec.runtimeEnvYAML");
-    let redis = |j: &mut Value| {
-        j["spec"]["rayClusterSpec"]["gcsFaultToleranceOptions"] = serde_json::json!({ "redisAddress": "r:6379" });
+    let store = |j: &mut Value| {
+        j["spec"]["rayClusterSpec"]["gcsFaultToleranceOptions"] = serde_json::json!({ "backend": "rocksdb" });
     };
-    assert_eq!(field(redis), "spec.rayClusterSpec.gcsFaultToleranceOptions");
+    assert_eq!(field(store), "spec.rayClusterSpec.gcsFaultToleranceOptions.backend");
     let tokens = |j: &mut Value| {
         j["spec"]["rayClusterSpec"]["rayVersion"] = "2.52.0".into();
         j["spec"]["rayClusterSpec"]["authOptions"] = serde_json::json!({ "mode": "token" });

@@ -108,7 +108,8 @@ fn the_jobs_pod_is_left_alone_until_redis_is_clear_and_is_confirmed_gone() {
     pod_ends(&mut world, &head());
     looks(&mut world, &root, 4);
     let mut metadata = owned("train-abcde-redis-cleanup-klmno", world.get(&eu(), &cleaner()).unwrap());
-    metadata["labels"] = json!({ "ray.io/cluster": "train-abcde", "ray.io/node-type": "redis-cleanup" });
+    let template = &world.get(&eu(), &cleaner()).unwrap()["spec"]["template"];
+    metadata["labels"] = template["metadata"]["labels"].clone();
     metadata["finalizers"] = json!(["example.com/kubelet"]);
     let pod = world.put(&eu(), json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {} }));
     looks(&mut world, &root, 3);

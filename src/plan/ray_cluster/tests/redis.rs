@@ -187,6 +187,7 @@ fn where_its_namespace_goes_no_job_is_waited_for() {
     let (mut world, id) = running_with_redis();
     let namespace = world.apply(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } }));
     let mut body = world.objects.remove(&namespace).unwrap();
+    body["metadata"]["namespace"] = Value::Null;
     body["metadata"]["deletionTimestamp"] = json!(world.now.seconds_text());
     body["metadata"]["finalizers"] = json!(["kubernetes"]);
     world.objects.insert(Id::new(Kind::Namespace, "", "default"), body);

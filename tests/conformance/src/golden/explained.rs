@@ -76,8 +76,8 @@ pub const ENTRIES: &[Entry] = &[
         rewrite: rewrites::go_leaves_zero_out,
     },
     Entry {
-        kind: "RayJob",
-        at: "/metadata/generation",
+        kind: "RayJob, RayCluster",
+        at: "/{metadata/generation,status/observedGeneration}",
         reason: "the operator's first update adds what Go writes unasked, a change of the spec that means nothing; ours \
                  changes the finalizer alone",
         rewrite: rewrites::generation,
@@ -195,6 +195,8 @@ mod tests {
     fn a_zero_that_nobody_set_is_explained_and_one_that_says_something_is_not() {
         assert!(value("/status/failed", None, Some(&json!(0))));
         assert!(!value("/status/failed", None, Some(&json!(1))));
+        assert!(value("/spec/headGroupSpec/rayStartParams", None, Some(&json!({}))));
+        assert!(!value("/spec/headGroupSpec/rayStartParams", None, Some(&json!({ "port": "1" }))));
         assert!(!value("/spec/template/spec/volumes/-/emptyDir", None, Some(&json!({}))));
         assert!(!value("/spec/backoffLimit", None, Some(&json!(0))));
         assert!(value("/spec/suspend", Some(&json!(false)), None));

@@ -14,7 +14,8 @@ fn last(pointer: &str) -> &str {
 pub(super) fn go_writes_zero(differs: &Differs<'_>) -> bool {
     let Differs::Value { pointer, ours: None, theirs: Some(theirs), .. } = differs else { return false };
     let zero = match last(pointer) {
-        "rayStartParams" => Value::Null,
+        "rayStartParams" if theirs.is_null() => Value::Null,
+        "rayStartParams" => json!({}),
         "metadata" | "scaleStrategy" | "resources" | "loadBalancer" | "rayJobInfo" | "head" => json!({}),
         "spec" if pointer.ends_with("/headService/spec") => json!({}),
         "status" if pointer.ends_with("/headService/status") => json!({ "loadBalancer": {} }),
@@ -37,12 +38,12 @@ pub(super) fn go_leaves_zero_out(differs: &Differs<'_>) -> bool {
 }
 
 pub(super) fn generation(differs: &Differs<'_>) -> bool {
-    let Differs::Value { kind: "RayJob", pointer: "/metadata/generation", ours: Some(ours), theirs: Some(theirs) } =
-        differs
-    else {
-        return false;
-    };
-    ours.as_i64().map(|ours| ours + 1) == theirs.as_i64()
+    let Differs::Value { kind, pointer, ours: Some(ours), theirs: Some(theirs) } = differs else { return false };
+    let counts = matches!(
+        (*kind, *pointer),
+        ("RayJob" | "RayCluster", "/metadata/generation") | ("RayCluster", "/status/observedGeneration")
+    );
+    counts && ours.as_i64().map(|ours| ours + 1) == theirs.as_i64()
 }
 
 pub(super) fn delete_options(differs: &Differs<'_>) -> bool {

@@ -166,8 +166,10 @@ impl Stage {
 
     /// All containers of a pod end.
     pub(super) fn end(&mut self, pod: &Value, code: i32) {
-        let address = pod["status"]["podIP"].as_str().unwrap_or_default().to_owned();
-        self.tell(pod, Life::Ended(code), &address);
+        // It may have been started after it was looked at.
+        let present = self.pods().into_iter().find(|one| uid(one) == uid(pod));
+        let address = present.as_ref().map_or("", |pod| pod["status"]["podIP"].as_str().unwrap_or_default());
+        self.tell(pod, Life::Ended(code), address);
     }
 
     /// The submitter beside a head ends.
