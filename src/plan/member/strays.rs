@@ -7,7 +7,7 @@ use super::super::hidden::{Family, hidden_child};
 use super::super::mirror::put_without_finalizers;
 use super::super::ray_cluster::redis_cleanup::{Heir, is_held};
 use super::super::withdraw::{clear, is_idle, propagation};
-use super::super::{Action, Fetch, Fetched, Flags, Member, Plan, Precondition, Seen, decision, placement_name};
+use super::super::{Action, Fetch, Fetched, Flags, Member, Plan, Precondition, Seen, Why, decision, placement_name};
 use crate::api::fleet::{Placement, Stage};
 use crate::api::names::{FOREGROUND_FINALIZER, ROOT, TOMBSTONE_FINALIZER};
 use crate::api::{Cluster, Id, Kind, Time};
@@ -143,7 +143,7 @@ fn tombstone(seen: &Seen, on: Member, mirror: &Row, now: Time, plan: &mut Plan) 
     }
     // Its root object may have been placed again since.
     let (clearing, left) = clear(seen, on, mirror, Heir::Possible, now);
-    plan.join(Plan { why: Default::default(), ..clearing });
+    plan.join(Plan { why: Why::default(), ..clearing });
     let family =
         mirror.root_id.as_ref().map(|root| Family { namespace: &mirror.id.namespace, root, mirror: Some(&mirror.uid) });
     if family.is_none_or(|family| hidden_child(on.tables, family, seen.flags).is_some())

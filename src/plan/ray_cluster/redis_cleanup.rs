@@ -99,8 +99,8 @@ pub(super) fn before_it_goes(draft: &mut Draft<'_>) {
 }
 
 fn run_job(draft: &mut Draft<'_>) {
-    let of_cluster = draft.pass.tables.owned_by(&draft.pass.row.uid);
-    let Some(job) = of_cluster.into_iter().find(|row| row.id.kind == Kind::Job && clears(row)) else {
+    let mut of_cluster = draft.pass.tables.owned_by(&draft.pass.row.uid);
+    let Some(job) = of_cluster.find(|row| row.id.kind == Kind::Job && clears(row)) else {
         return make_job(draft);
     };
     let full = draft.pass.full_name(&job.id.name);

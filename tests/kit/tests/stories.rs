@@ -127,9 +127,11 @@ fn a_silent_member_does_not_stop_the_others() {
 
 #[test]
 fn deleting_the_root_ends_cleanly_at_any_stage() {
-    for seconds in [0, 1, 2, 3, 5, 8, 13, 21, 34] {
+    let plain = || ray_job("train").cpus(2).workers(1, 1).entrypoint("sleep 20");
+    let moments = [0, 1, 2, 3, 5, 8, 13, 21, 34];
+    for (seconds, job) in moments.into_iter().flat_map(|at| [(at, plain()), (at, plain().beside())]) {
         let mut world = two_members();
-        world.submit(&ray_job("train").cpus(2).workers(1, 1).entrypoint("sleep 20").manifest());
+        world.submit(&job.manifest());
         world.run_for(Duration::from_secs(seconds));
         world.delete("hub", "/apis/ray.io/v1/namespaces/default/rayjobs/train");
         assert!(
@@ -150,6 +152,27 @@ fn deleting_the_root_ends_cleanly_at_any_stage() {
         }
         assert_eq!(world.recorder.violations, Vec::<String>::new(), "after {seconds} s");
     }
+}
+
+#[test]
+fn what_is_withdrawn_while_it_runs_clears_its_state_in_redis_first() {
+    let mut world = two_members();
+    world.submit(&ray_job("train").cpus(1).workers(1, 1).beside().entrypoint("sleep 3000").manifest());
+    assert!(world.until(5 * MINUTE, |w| stage(w, "train") == "Running" && !w.submissions().is_empty()));
+    let there = member(&world, "train");
+    let of = |w: &World, kind: &str| w.site(&there).server.objects().find(|o| o["kind"] == kind).cloned();
+    assert_eq!(of(&world, "Job"), None);
+    world.delete("hub", "/apis/ray.io/v1/namespaces/default/rayjobs/train");
+    let cleared = |w: &World| of(w, "Job").is_some_and(|job| job["status"]["succeeded"] == 1);
+    assert!(world.until(5 * MINUTE, cleared), "{:#?}", world.journal());
+    assert!(of(&world, "RayCluster").is_some(), "it is held until then");
+    assert_eq!(stage(&world, "train"), "Withdrawing");
+    assert!(world.until(10 * MINUTE, |w| w.root("train").is_none()), "{:?}", world.placement("train"));
+    world.run_for(MINUTE);
+    for kind in ["RayCluster", "Job", "Pod"] {
+        assert_eq!(of(&world, kind), None);
+    }
+    assert_eq!(world.recorder.violations, Vec::<String>::new());
 }
 
 #[test]
