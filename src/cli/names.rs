@@ -58,8 +58,8 @@ pub fn label(text: &str) -> Result<(String, String), String> {
 }
 
 /// A switch of KubeRay's that is on unless it says `false`, in any case.
-pub(super) fn is_not_false(text: &str) -> Result<bool, std::convert::Infallible> {
-    Ok(!text.eq_ignore_ascii_case("false"))
+pub(super) fn is_not_false(text: &str) -> bool {
+    !text.eq_ignore_ascii_case("false")
 }
 
 fn checked(text: &str, is_right: bool, right: &str) -> Result<String, String> {
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_switch_is_off_only_where_it_says_false() {
         for (text, on) in [("false", false), ("False", false), ("true", true), ("", true), ("no", true), ("0", true)] {
-            assert_eq!(is_not_false(text), Ok(on), "{text}");
+            assert_eq!(is_not_false(text), on, "{text}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
+use clap::builder::{StringValueParser, TypedValueParser as _};
 use shards::core::Profile;
 
 use super::access::Access;
@@ -88,7 +89,7 @@ pub(crate) struct RunOptions {
         value_name = "BOOL",
         default_value = "true",
         action = clap::ArgAction::Set,
-        value_parser = names::is_not_false
+        value_parser = StringValueParser::new().map(|text| names::is_not_false(&text))
     )]
     pub(crate) redis_cleanup: bool,
 }
