@@ -94,7 +94,7 @@ fn end(seen: &Seen, on: Member, row: &Row, decided: &Placement, mirror: &Row, no
 }
 
 /// How a mirror is deleted: in the foreground the collector takes what is below it. But it would also take what state in
-/// Redis is cleared with, a Job and copies of Secrets: those are left, and all else is deleted one by one (ADR 8).
+/// Redis is cleared with, a Job and copies of Secrets: those are left, and all else is deleted one by one (ADR 9).
 pub fn propagation(tables: &Tables, mirror: &Row) -> Propagation {
     let mut family = std::iter::once(mirror).chain(children(tables, mirror));
     if family.any(redis_cleanup::is_held) { Propagation::Background } else { Propagation::Foreground }

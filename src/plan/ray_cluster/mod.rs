@@ -102,6 +102,12 @@ struct Pod<'a> {
 }
 
 impl<'a> Draft<'a> {
+    /// Whether no status was written for this specification yet: what is told once per specification is told now.
+    fn is_new_spec(&self) -> bool {
+        let observed = self.cluster.status.as_ref().and_then(|status| status.observed_generation);
+        observed != Some(self.pass.row.generation)
+    }
+
     fn begin(seen: &Seen<'a>, id: &Id, now: Time) -> Option<Self> {
         let pass = Pass::begin(seen, id, now)?;
         let name = &pass.row.id.name;
@@ -146,9 +152,21 @@ fn deletion(draft: &mut Draft<'_>) -> Flow {
     Flow::Stop
 }
 
+/// What is only warned of is told once per specification.
+fn warn(draft: &mut Draft<'_>) {
+    let warning = validate::ray_cluster_warning(&draft.cluster.spec, "spec");
+    if let Some(warning) = warning.filter(|_| draft.is_new_spec()) {
+        let name = draft.pass.full_name(draft.cluster.metadata.name());
+        draft.pass.note(true, warning.event_reason, "Validate", format!("RayCluster {name}: {warning}"));
+    }
+}
+
 /// A refusal ends the pass: an Event says it.
 fn validation(draft: &mut Draft<'_>) -> Flow {
-    let Err(refusal) = validate::ray_cluster(&draft.cluster) else { return Flow::Next };
+    let Err(refusal) = validate::ray_cluster(&draft.cluster) else {
+        warn(draft);
+        return Flow::Next;
+    };
     let name = draft.pass.full_name(draft.cluster.metadata.name());
     draft.pass.note(true, refusal.event_reason, "Validate", format!("RayCluster {name} is refused: {refusal}"));
     draft.pass.waits_for(refusal.to_string());

@@ -216,8 +216,7 @@ fn worker_group(draft: &mut Draft<'_>, group: &WorkerGroupSpec) -> Flow {
             any |= draft.pass.delete(pod.row, Propagation::Background);
         }
         // The operator says so at each pass, pods or none; once per change of the specification is enough.
-        let observed = draft.cluster.status.as_ref().and_then(|status| status.observed_generation);
-        if any || observed != Some(draft.pass.row.generation) {
+        if any || draft.is_new_spec() {
             let text = format!("Deleted all Pods of suspended worker group {}", group.group_name);
             draft.pass.note(false, "DeletedWorkerPod", "Delete", text);
         }

@@ -1,5 +1,5 @@
 //! The state of a RayCluster in Redis goes with it: a finalizer, and a Job that clears Redis (specs/raycluster.md 2.4,
-//! ADR 8).
+//! ADR 9).
 //! Must not know what the Job does.
 
 use std::time::Duration;

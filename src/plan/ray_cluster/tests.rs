@@ -142,6 +142,40 @@ fn suspension_deletes_all_pods_and_resuming_makes_them_again() {
 }
 
 #[test]
+fn what_is_told_once_per_specification_is_told_again_with_the_next_one_only() {
+    let mut world = World::new();
+    let mut cluster = ray_cluster();
+    let mut off = cluster["spec"]["workerGroupSpecs"][0].clone();
+    off["groupName"] = json!("off");
+    off["suspend"] = json!(true);
+    off["template"]["spec"]["restartPolicy"] = json!("Always");
+    cluster["spec"]["workerGroupSpecs"].as_array_mut().unwrap().push(off);
+    cluster["spec"]["enableInTreeAutoscaling"] = json!(true);
+    cluster["spec"]["autoscalerOptions"] = json!({"version": "v1"});
+    let id = world.apply(cluster);
+    let told = |world: &World| {
+        let of = |reason: &str| world.events.iter().filter(|event| event.starts_with(reason)).count();
+        (of("DeletedWorkerPod"), of("InvalidRayClusterSpec"))
+    };
+    world.settle();
+    world.run_pods();
+    assert_eq!(
+        world.status(&id)["observedGeneration"],
+        world.get(Kind::RayCluster, "c").unwrap()["metadata"]["generation"]
+    );
+    let first = told(&world);
+    assert!(first.0 >= 1 && first.1 >= 1, "{:?}", world.events);
+    world.run_pods();
+    world.settle();
+    assert_eq!(told(&world), first);
+    world.edit(&id, |c| c["spec"]["workerGroupSpecs"][0]["replicas"] = json!(1));
+    world.settle();
+    world.bury();
+    world.settle();
+    assert!(told(&world).0 > first.0 && told(&world).1 > first.1);
+}
+
+#[test]
 fn recreate_replaces_all_pods_when_the_spec_changes() {
     let mut world = World::new();
     let mut cluster = ray_cluster();
