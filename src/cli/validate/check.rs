@@ -313,8 +313,9 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_an_error_of_its_own_reason() {
-        let text = JOB.replace("entrypoint: echo", "entrypoint: echo\n  clusterSelector: {ray.io/cluster: c}");
-        assert_eq!(only(&text).1, "spec.clusterSelector");
+        let text =
+            JOB.replace("rayClusterSpec: {", "rayClusterSpec: {rayVersion: 2.52.0, authOptions: {mode: token}, ");
+        assert_eq!(only(&text).1, "spec.rayClusterSpec.authOptions");
     }
 
     #[test]

@@ -143,36 +143,35 @@ fn suspension_deletes_all_pods_and_resuming_makes_them_again() {
 
 #[test]
 fn what_is_told_once_per_specification_is_told_again_with_the_next_one_only() {
-    let mut world = World::new();
-    let mut cluster = ray_cluster();
-    let mut off = cluster["spec"]["workerGroupSpecs"][0].clone();
-    off["groupName"] = json!("off");
-    off["suspend"] = json!(true);
-    off["template"]["spec"]["restartPolicy"] = json!("Always");
-    cluster["spec"]["workerGroupSpecs"].as_array_mut().unwrap().push(off);
-    cluster["spec"]["enableInTreeAutoscaling"] = json!(true);
-    cluster["spec"]["autoscalerOptions"] = json!({"version": "v1"});
-    let id = world.apply(cluster);
-    let told = |world: &World| {
-        let of = |reason: &str| world.events.iter().filter(|event| event.starts_with(reason)).count();
-        (of("DeletedWorkerPod"), of("InvalidRayClusterSpec"))
+    type Change = fn(&mut Value);
+    let suspended: Change = |spec| {
+        let mut off = spec["workerGroupSpecs"][0].clone();
+        off["groupName"] = json!("off");
+        off["suspend"] = json!(true);
+        spec["workerGroupSpecs"].as_array_mut().unwrap().push(off);
     };
-    world.settle();
-    world.run_pods();
-    assert_eq!(
-        world.status(&id)["observedGeneration"],
-        world.get(Kind::RayCluster, "c").unwrap()["metadata"]["generation"]
-    );
-    let first = told(&world);
-    assert!(first.0 >= 1 && first.1 >= 1, "{:?}", world.events);
-    world.run_pods();
-    world.settle();
-    assert_eq!(told(&world), first);
-    world.edit(&id, |c| c["spec"]["workerGroupSpecs"][0]["replicas"] = json!(1));
-    world.settle();
-    world.bury();
-    world.settle();
-    assert!(told(&world).0 > first.0 && told(&world).1 > first.1);
+    let warned: Change = |spec| {
+        spec["enableInTreeAutoscaling"] = json!(true);
+        spec["autoscalerOptions"] = json!({"version": "v1"});
+        spec["workerGroupSpecs"][0]["template"]["spec"]["restartPolicy"] = json!("Always");
+    };
+    for (change, reason) in [(suspended, "DeletedWorkerPod"), (warned, "InvalidRayClusterSpec")] {
+        let mut world = World::new();
+        let mut cluster = ray_cluster();
+        change(&mut cluster["spec"]);
+        let id = world.apply(cluster);
+        let told = |world: &World| world.events.iter().filter(|event| event.starts_with(reason)).count();
+        world.settle();
+        world.run_pods();
+        assert_eq!(world.status(&id)["observedGeneration"], 1, "{}", world.why(&id));
+        let first = told(&world);
+        assert!(first >= 1, "{reason}: {:?}", world.events);
+        world.run_pods();
+        assert_eq!(told(&world), first, "{reason}");
+        world.edit(&id, |c| c["metadata"]["generation"] = json!(2));
+        world.settle();
+        assert!(told(&world) > first, "{reason}");
+    }
 }
 
 #[test]
