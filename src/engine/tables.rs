@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::api::fleet::{Placement, PlacementSpec, Stage};
 use crate::api::{Cluster, Id, Key, Kind, MemberName, RootId, Time, Uid, names};
+use crate::plan::build::SUBMITTER;
 use crate::plan::place::Received;
 use crate::plan::registration::{Registration, registration};
 use crate::plan::{Flags, placement_name, root};
@@ -409,6 +410,12 @@ impl World {
             keys.insert(root.clone());
         }
         keys.extend(self.planned_above(member, row));
+        // A submitter beside the head tells the job how it ended: the job does not wait for the RayCluster's status.
+        if let Facts::Pod(pod) = &row.facts
+            && pod.containers.iter().any(|container| *container.name == *SUBMITTER)
+        {
+            keys.extend(self.controller(member, row).and_then(|cluster| self.planned_above(member, cluster)));
+        }
         if matches!(kind, Kind::Node | Kind::Pod | Kind::PodGroup | Kind::Queue) {
             keys.insert(member_key(member));
         }

@@ -179,6 +179,12 @@ impl<'a> Pass<'a> {
         true
     }
 
+    /// Whether an object is being deleted, or deleted by this pass.
+    pub(super) fn is_going(&self, row: &Row) -> bool {
+        let deletes = |action: &Action| matches!(action, Action::Delete { id, .. } if *id == row.id);
+        row.deleting.is_some() || self.plan.actions.iter().any(deletes)
+    }
+
     /// Replaces the whole object that was seen as this row.
     pub(super) fn replace(&mut self, row: &Row, body: Value) {
         let seen = Precondition::from(row);

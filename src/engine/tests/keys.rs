@@ -131,6 +131,24 @@ fn the_submitters_pod_wakes_the_ray_job_through_its_job() {
 }
 
 #[test]
+fn a_submitter_beside_the_head_wakes_the_ray_job() {
+    let cluster = ray_cluster("train-abcde", Some("u-mirror"), 6);
+    let mut story = Story::ready_with(vec![root(3), placement("Running", 4)], vec![mirror(5), cluster]);
+    let mut head = pod("head", "u-train-abcde", 120);
+    for (container, wakes) in [("ray", false), ("ray-job-submitter", true)] {
+        let owners = json!([{"uid": "u-train-abcde", "controller": true}]);
+        let statuses = json!([{"name": container, "state": {"terminated": {"exitCode": 0}}}]);
+        let metadata = json!({"name": "head", "uid": "u-head", "ownerReferences": owners});
+        let object = json!({"metadata": metadata, "status": {"containerStatuses": statuses}});
+        head = row(Kind::Pod, object, head.version.0 + 1);
+        story.later(1_000);
+        story.looks();
+        story.see(&eu_cluster(), head.clone());
+        assert_eq!(story.looked(Which::RayJob), wakes, "{container}");
+    }
+}
+
+#[test]
 fn a_raycluster_of_the_hub_wakes_the_jobs_that_run_on_it() {
     let shared = |version| row(Kind::RayCluster, json!({"metadata": {"name": "shared", "uid": "u-shared"}}), version);
     let job = |runs_on: &str, version| {

@@ -302,7 +302,7 @@ pub(super) fn shrink_pod_group(draft: &mut Draft<'_>) -> bool {
     let Some(row) = draft.pass.child(Kind::PodGroup, &name).filter(|row| draft.pass.controls(row)) else {
         return false;
     };
-    let live = draft.ray_cluster().filter(|(row, _)| row.deleting.is_none()).map(|(_, cluster)| cluster);
+    let live = draft.ray_cluster().filter(|(row, _)| !draft.pass.is_going(row)).map(|(_, cluster)| cluster);
     let changed = match live {
         // The reservation was computed by our own rule and stays until the cluster goes.
         Some(_) if draft.pass.is_mirror() => false,

@@ -63,7 +63,6 @@ pub(super) fn ended(draft: &mut Draft<'_>) -> Flow {
         draft.pass.waits_for(format!("it has ended: {state}"));
         return Flow::Stop;
     }
-    shrink_pod_group(draft);
     let state = draft.state().to_owned();
     let strategy = draft.job.spec.deletion_strategy.clone();
     // A strategy stands in the place of shutdownAfterJobFinishes, also where none of it applies.
@@ -75,6 +74,8 @@ pub(super) fn ended(draft: &mut Draft<'_>) -> Flow {
     } else if draft.job.spec.shutdown_after_job_finishes == Some(true) && ttl_is_over(draft) {
         draft.delete_cluster();
     }
+    // After what is deleted: room of a cluster that goes now is given back at once.
+    shrink_pod_group(draft);
     draft.pass.waits_for(format!("it has ended: {state}"));
     Flow::Stop
 }

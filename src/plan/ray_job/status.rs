@@ -37,8 +37,11 @@ pub(super) fn write(draft: &mut Draft<'_>) {
     if matches!(new.job_deployment_status.as_deref(), Some("Complete" | "Failed")) {
         new.end_time = Some(draft.pass.now.seconds_text());
     }
-    new.failed.get_or_insert(0);
-    new.succeeded.get_or_insert(0);
+    // What was refused before it began counts nothing.
+    if new.job_deployment_status.as_deref() != Some("ValidationFailed") {
+        new.failed.get_or_insert(0);
+        new.succeeded.get_or_insert(0);
+    }
     new.ray_job_info.get_or_insert_default();
     let mut status = serde_json::to_value(&*new).unwrap_or_default();
     // Always there in KubeRay's, also when nothing is known.

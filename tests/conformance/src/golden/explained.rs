@@ -135,8 +135,9 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         kind: "RayCluster",
-        at: "update",
-        reason: "by an old view the operator repeats an update that changes nothing any more",
+        at: "update, create",
+        reason: "by an old view, or looking for a name that it cut, the operator repeats an update that changes nothing any \
+                 more, or a creation, which the server refuses",
         rewrite: rewrites::repeated,
     },
     Entry {

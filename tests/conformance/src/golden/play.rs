@@ -184,9 +184,36 @@ impl Player {
         let Some(object) = of_kind else { bail!("the manifest has no {kind}") };
         let collection = collection(&self.stage.world.site(MEMBER).server, object);
         let suffix = sub.map_or(String::new(), |sub| format!("/{sub}"));
-        let reply = self.stage.patch(&format!("{collection}/{name}{suffix}"), patch);
+        let mut patch = patch.clone();
+        self.name_pods(&mut patch)?;
+        let reply = self.stage.patch(&format!("{collection}/{name}{suffix}"), &patch);
         if !reply.is_success() {
             self.phase.api_server_messages.push(String::from_utf8_lossy(&reply.body).into_owned());
+        }
+        Ok(())
+    }
+
+    /// `{{pod:KEY=VALUE:N}}` in a patch is the name of the pod number N, from 0, of those with this label, by age.
+    fn name_pods(&mut self, patch: &mut Value) -> Result<()> {
+        match patch {
+            Value::String(text) => {
+                let Some(wanted) = text.strip_prefix("{{pod:").and_then(|rest| rest.strip_suffix("}}")) else {
+                    return Ok(());
+                };
+                let parts =
+                    wanted.rsplit_once(':').and_then(|(label, n)| Some((label.split_once('=')?, n.parse().ok()?)));
+                let Some(((key, value), number)) = parts else {
+                    bail!("{text} names no pod: {{{{pod:KEY=VALUE:N}}}} does")
+                };
+                let of_label = |pod: &Value| pod["metadata"]["labels"][key] == value;
+                let Some(pod) = self.stage.pods().into_iter().filter(of_label).nth(number) else {
+                    bail!("there is no pod for {text}")
+                };
+                name(&pod).clone_into(text);
+            }
+            Value::Array(list) => list.iter_mut().try_for_each(|inner| self.name_pods(inner))?,
+            Value::Object(map) => map.values_mut().try_for_each(|inner| self.name_pods(inner))?,
+            _ => {}
         }
         Ok(())
     }
