@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// One rule: in files below `places` (and not in `except`), no line of code contains one of `words`.
 struct Rule {
@@ -317,4 +318,15 @@ fn files_are_named_after_what_they_hold() {
 fn only_one_tls_provider_is_linked() {
     let lock = fs::read_to_string(root().join("Cargo.lock")).expect("Cargo.lock is committed");
     assert!(!lock.contains("name = \"aws-lc"), "two rustls providers panic at the first client; keep `ring` alone");
+}
+
+/// A link leads out of the checkout, to a place of one machine.
+#[test]
+fn nothing_in_the_tree_is_a_symbolic_link() {
+    // What git does not keep is a machine's own.
+    let kept = Command::new("git").args(["ls-files", "--stage"]).current_dir(root()).output();
+    let kept = kept.ok().filter(|output| output.status.success()).map(|output| output.stdout).unwrap_or_default();
+    let text = String::from_utf8_lossy(&kept);
+    let links: Vec<&str> = text.lines().filter(|line| line.starts_with("120000 ")).collect();
+    assert!(links.is_empty(), "symbolic links in the repository: {links:?}");
 }

@@ -219,6 +219,11 @@ impl Gate<'_> {
                     }
                 }
                 object_in(metadata, "annotations").insert(names::STAMPS.to_owned(), stamps);
+                if id.kind == Kind::Job && self.owner.root.is_some() && body["spec"]["template"].is_object() {
+                    // The pods are made by others, and are ours all the same: a withdrawal deletes them one by one.
+                    let of_pods = object(&mut body["spec"]["template"], "metadata");
+                    object_in(of_pods, "annotations").insert(names::FLEET_ID.to_owned(), json!(self.fleet_id));
+                }
                 Action::Create { cluster, id, body }
             }
             Action::Replace { cluster, id, mut body, seen } => {

@@ -345,6 +345,9 @@ impl Engine {
                 let id = Id::new(kind, namespace.clone(), name.clone());
                 keys.insert(Key { cluster: cluster.clone(), id });
             }
+            if *cluster == Cluster::Hub {
+                keys.extend(self.world.users_of_hidden(kind, namespace, name).cloned());
+            }
             if let Cluster::Member(member) = cluster {
                 keys.insert(member_key(member));
                 let may_be_theirs = |key: &&Key| namespace.is_empty() || key.id.namespace == *namespace;

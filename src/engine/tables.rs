@@ -353,6 +353,19 @@ impl World {
         }
     }
 
+    /// Jobs that run on a RayCluster of the hub which this object is, or whose `Placement` it is.
+    pub(super) fn users_of_hidden(&self, kind: Kind, namespace: &str, name: &str) -> impl Iterator<Item = &Key> {
+        let is_it = move |cluster: &Id| {
+            *cluster.namespace == *namespace
+                && match kind {
+                    Kind::RayCluster => *cluster.name == *name,
+                    Kind::Placement => placement_name(cluster.kind.name(), &cluster.name) == name,
+                    _ => false,
+                }
+        };
+        self.users.iter().filter(move |(cluster, _)| is_it(cluster)).flat_map(|(_, keys)| keys)
+    }
+
     /// What waits in a queue, if it is one of ours.
     fn waiting_in(&self, queue: &str, ours: &dyn Fn(&str) -> bool) -> impl Iterator<Item = Key> {
         self.unbound.get(queue).filter(|_| ours(queue)).into_iter().flatten().cloned()

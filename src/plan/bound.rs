@@ -125,7 +125,7 @@ impl Draft<'_> {
         if finished || mirror.deleting.is_some() {
             return self.follow(mirror).unwrap_or_else(|| self.report(mirror, &mirror_body));
         }
-        if let Some(why) = self.cluster_has_left() {
+        if let Some(why) = self.cluster_has_left(&mirror_body) {
             return self.withdraw("ClusterLeft", &why, false);
         }
         // Pods may still start: what they name follows the hub.
@@ -157,9 +157,9 @@ impl Draft<'_> {
     }
 
     /// Why a job that does not run yet must not wait here: its RayCluster is not on this member any more. One that runs stays
-    /// where it is, whatever becomes of the RayCluster: it is not run a second time (ADR 8).
-    fn cluster_has_left(&self) -> Option<String> {
-        let name = self.cluster().filter(|_| self.decided.spec.stage == Stage::Admitted)?;
+    /// where it is, whatever becomes of the RayCluster: it is not run elsewhere (ADR 8). The mirror knows first.
+    fn cluster_has_left(&self, mirror_body: &Value) -> Option<String> {
+        let name = self.cluster().filter(|_| self.stage(mirror_body) == Stage::Admitted)?;
         match stands_on(self.seen.hub, &self.id.namespace, name) {
             Ok(member) if member == self.on.name.as_str() => None,
             Ok(member) => Some(format!("RayCluster {}/{name} is on {member} by now", self.id.namespace)),

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use kube::config::Config;
+use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 use tokio::sync::Notify;
 
@@ -238,6 +239,11 @@ impl LineStream {
 }
 
 fn build(config: Config) -> Result<kube::Client, UnusableConfig> {
+    // kube takes it for granted.
+    let fits = |token: &SecretString| http::HeaderValue::from_str(token.expose_secret()).is_ok();
+    if !config.auth_info.token.as_ref().is_none_or(fits) {
+        return Err(UnusableConfig("its token holds a line break or another character that no header may have"));
+    }
     // kube's texts could quote the PEM that they fail on.
     kube::Client::try_from(config).map_err(|e| {
         UnusableConfig(match e {

@@ -68,7 +68,8 @@ impl Members {
             return;
         };
         let secret = spec.kubeconfig_secret.clone();
-        if self.tended.get(name).is_some_and(|t| t.secret == secret) {
+        // A task that has ended, however it came to that, tends nobody: it is begun anew.
+        if self.tended.get(name).is_some_and(|t| t.secret == secret && !t.task.is_finished()) {
             return;
         }
         let task =
@@ -257,6 +258,36 @@ mod tests {
         assert!(matches!(&first, MemberNews::Refused(_, why) if why.contains("exec")), "{first:?}");
         let second = tokio::time::timeout(LIMIT, got.recv()).await.unwrap().unwrap();
         assert!(matches!(&second, MemberNews::Reached(name, _) if name.as_str() == "eu"), "{second:?}");
+    }
+
+    #[tokio::test]
+    async fn a_token_that_fits_no_header_is_refused_and_the_member_taken_when_it_is_mended() {
+        let bad = secret_with(&kubeconfig("{token: \"s3cret\\n\"}"));
+        let server = Scripted::start([bad.clone(), bad, secret_with(&kubeconfig("{token: t}"))]).await;
+        let (news, mut got) = mpsc::channel(8);
+        let mut members = Members::new(server.client().await, "seat-a", news);
+        members.set(&"eu".into(), Some(&spec()));
+        let first = tokio::time::timeout(LIMIT, got.recv()).await.unwrap().unwrap();
+        let told = matches!(&first, MemberNews::Refused(_, why) if why.contains("token") && !why.contains("s3cret"));
+        assert!(told, "{first:?}");
+        let second = tokio::time::timeout(LIMIT, got.recv()).await.unwrap().unwrap();
+        assert!(matches!(&second, MemberNews::Reached(name, _) if name.as_str() == "eu"), "{second:?}");
+    }
+
+    #[tokio::test]
+    async fn a_task_that_has_ended_is_begun_anew() {
+        let server = Scripted::start([]).await;
+        let (news, mut got) = mpsc::channel(8);
+        let mut members = Members::new(server.client().await, "seat-a", news);
+        for _ in 0..2 {
+            // Without a Secret there is nothing to tend: the task says so and ends.
+            members.set(&"eu".into(), Some(&MemberClusterSpec::default()));
+            let told = tokio::time::timeout(LIMIT, got.recv()).await.unwrap().unwrap();
+            assert!(matches!(&told, MemberNews::Refused(_, why) if why == NO_SECRET), "{told:?}");
+            while !members.tended.values().all(|tended| tended.task.is_finished()) {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     #[tokio::test]

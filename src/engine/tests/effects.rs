@@ -293,11 +293,21 @@ fn stamps_of_other_units_are_kept_and_never_compared() {
 fn what_is_created_on_a_member_carries_root_id_fleet_id_and_stamp() {
     let mut story = running();
     story.once(Which::RayJob, does(vec![create_pod("a")]));
-    let (_, action) = only_write(&story.see(&eu_cluster(), mirror(120)));
+    let (ticket, action) = only_write(&story.see(&eu_cluster(), mirror(120)));
     let metadata = &body(&action)["metadata"];
     assert_eq!(metadata["labels"]["rayfleet.io/root-id"], "r-1");
     assert_eq!(metadata["annotations"]["rayfleet.io/fleet-id"], "fleet");
     assert_eq!(stamps(&action), json!({bucket_unit(): 5}));
+    // Pods of a Job are made by others, and are ours all the same.
+    let id = Id::new(Kind::Job, "n", "job");
+    let job = Action::Create { cluster: eu_cluster(), id, body: json!({"spec": {"template": {"spec": {}}}}) };
+    story.once(Which::RayJob, does(vec![job]));
+    story.tell(Input::Done(ticket, ok(121)));
+    let (_, action) = only_write(&story.see(&eu_cluster(), pod("a", "u-mirror", 121)));
+    assert_eq!(
+        body(&action)["spec"]["template"]["metadata"],
+        json!({"annotations": {"rayfleet.io/fleet-id": "fleet"}})
+    );
     // What was applied straight to the member looks as KubeRay would have made it, but for the stamp.
     let own = row(Kind::RayJob, json!({"metadata": {"name": "own"}}), 130);
     story.once(Which::RayJob, does(vec![create_pod("b")]));

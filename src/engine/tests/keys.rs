@@ -173,6 +173,14 @@ fn a_raycluster_of_the_hub_wakes_the_jobs_that_run_on_it() {
     }
     story.see(&Cluster::Hub, placed);
     assert!(woken(&mut story));
+    // One of the two cannot be read any more.
+    for (kind, name) in [(Kind::RayCluster, "shared"), (Kind::Placement, "raycluster-shared")] {
+        let object = Quarantined { error: "spec: expected a map".into(), known: None };
+        let (id, version) = (Id::new(kind, "n", name), Version(121));
+        story.looks();
+        story.tell(Input::Rows(Cluster::Hub, kind, TableChange::Quarantine { id, object, version }));
+        assert!(woken(&mut story), "{kind}");
+    }
     // It selects another one by now.
     story.see(&Cluster::Hub, job("other", 122));
     story.looks();

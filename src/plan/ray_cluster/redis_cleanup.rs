@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::{Draft, read};
-use crate::api::names::{FOREGROUND_FINALIZER, RAY_NODE_TYPE_LABEL, REDIS_FINALIZER, ROOT_ID};
+use crate::api::names::{FLEET_ID, FOREGROUND_FINALIZER, RAY_NODE_TYPE_LABEL, REDIS_FINALIZER, ROOT_ID};
 use crate::api::{Id, Kind, Time};
 use crate::plan::mirror::put_without_finalizers;
 use crate::plan::pass::Flow;
@@ -123,8 +123,15 @@ fn make_job(draft: &mut Draft<'_>) {
     let name = names::job(&build::redis_cleanup_name(&draft.cluster), uid, is_taken);
     let mut body = build::redis_cleanup_job(&draft.cluster, &name, draft.flags);
     if let Some(root) = &draft.pass.row.root_id {
-        // Its pod may outlive it, and what comes next must not be cleared.
-        body["spec"]["template"]["metadata"]["labels"][ROOT_ID] = root.as_str().into();
+        // Its pod may outlive it, and what comes next must not be cleared. Of a stray nobody else says whose it is.
+        let root = root.as_str();
+        body["metadata"]["labels"][ROOT_ID] = root.into();
+        body["spec"]["template"]["metadata"]["labels"][ROOT_ID] = root.into();
+        for place in ["/metadata", "/spec/template/metadata"] {
+            if let Some(metadata) = body.pointer_mut(place) {
+                metadata["annotations"][FLEET_ID] = (&*draft.flags.fleet_id).into();
+            }
+        }
     }
     let full = draft.pass.full_name(&name);
     draft.pass.create(Kind::Job, body);

@@ -136,7 +136,8 @@ fn by_rules(draft: &mut Draft<'_>, rules: &[DeletionRule]) {
 }
 
 fn is_achieved(draft: &Draft<'_>, policy: &str) -> bool {
-    let cluster = draft.ray_cluster();
+    // What another has made is neither suspended nor deleted (report R26): a job may have named one before its spec changed.
+    let cluster = draft.ray_cluster().filter(|(row, _)| draft.pass.controls(row));
     let gone = cluster.as_ref().is_none_or(|(row, _)| row.deleting.is_some());
     let idle = |cluster: &RayCluster| cluster.spec.groups().iter().all(crate::api::ray::WorkerGroupSpec::suspended);
     match policy {

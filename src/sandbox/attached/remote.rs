@@ -11,6 +11,7 @@ use http::header;
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 
 use crate::api::wire::{Reply, Request};
@@ -94,8 +95,12 @@ impl Remote {
         config.default_retry = false;
         config.read_timeout = None;
         config.connect_timeout = Some(CONNECT_MAX);
-        let client = kube::Client::try_from(config)
-            .map_err(|_| RemoteError::Client { context: context.to_owned(), error: "its settings make no client" })?;
+        let no_client = |error: &'static str| RemoteError::Client { context: context.to_owned(), error };
+        let fits = |token: &SecretString| http::HeaderValue::from_str(token.expose_secret()).is_ok();
+        if !config.auth_info.token.as_ref().is_none_or(fits) {
+            return Err(no_client("its token holds a line break or another character that no header may have"));
+        }
+        let client = kube::Client::try_from(config).map_err(|_| no_client("its settings make no client"))?;
         Ok(Arc::new(Self { client }))
     }
 

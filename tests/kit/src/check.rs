@@ -149,6 +149,15 @@ impl Recorder {
     fn pod(&mut self, sight: &Sight<'_>) {
         let object = sight.object;
         let uid = text(object, "/metadata/uid").to_owned();
+        let goes = sight.kind_of_event == "DELETED" || object["metadata"]["deletionTimestamp"].is_string();
+        let head_of = (text(object, "/metadata/labels/ray.io~1node-type") == "head").then(|| {
+            let cluster = text(object, "/metadata/labels/ray.io~1cluster");
+            (sight.cluster.to_owned(), text(object, "/metadata/namespace").to_owned(), cluster.to_owned())
+        });
+        // Also of a RayCluster that has gone: another one of its name may have come from a write that was late.
+        if goes && let Some(heads) = head_of.as_ref().and_then(|place| self.live_heads.get_mut(place)) {
+            heads.remove(&uid);
+        }
         if self.late_children && self.gone_ray_clusters.contains(text(object, "/metadata/ownerReferences/0/uid")) {
             return;
         }
@@ -162,18 +171,11 @@ impl Recorder {
                 bearers.len()
             ));
         }
-        if text(object, "/metadata/labels/ray.io~1node-type") == "head" {
-            let cluster = text(object, "/metadata/labels/ray.io~1cluster");
-            let key = (sight.cluster.to_owned(), namespace.to_owned(), cluster.to_owned());
-            let heads = self.live_heads.entry(key).or_default();
-            if sight.kind_of_event == "DELETED" || object["metadata"]["deletionTimestamp"].is_string() {
-                heads.remove(&uid);
-            } else if heads.insert(uid) && heads.len() > 1 {
-                self.violations.push(format!(
-                    "RayCluster {cluster} on {} has {} live heads",
-                    sight.cluster,
-                    heads.len()
-                ));
+        if let Some(place) = head_of.filter(|_| !goes) {
+            let heads = self.live_heads.entry(place.clone()).or_default();
+            if heads.insert(uid) && heads.len() > 1 {
+                let (cluster, _, of) = place;
+                self.violations.push(format!("RayCluster {of} on {cluster} has {} live heads", heads.len()));
             }
         }
     }
@@ -267,6 +269,30 @@ mod tests {
         assert_eq!(recorder.violations, Vec::<String>::new());
         recorder.see(&Sight { cluster: "ap", kind_of_event: "ADDED", object: &mirror("3") });
         assert_eq!(recorder.violations.len(), 1, "{:?}", recorder.violations);
+    }
+
+    #[test]
+    fn a_second_live_head_is_a_violation_and_one_that_goes_with_its_raycluster_is_none() {
+        let head = |name: &str, cluster: &str| {
+            let labels = json!({ "ray.io/node-type": "head", "ray.io/cluster": "c" });
+            let owners = json!([{ "uid": cluster }]);
+            json!({ "kind": "Pod", "metadata": { "name": name, "uid": name, "labels": labels, "ownerReferences": owners } })
+        };
+        let cluster = json!({ "kind": "RayCluster", "metadata": { "name": "c", "uid": "c-1" } });
+        let mut recorder = Recorder { late_children: true, ..Recorder::default() };
+        let mut see = |kind_of_event: &'static str, object: &Value| {
+            recorder.see(&Sight { cluster: "eu", kind_of_event, object });
+            recorder.violations.len()
+        };
+        see("ADDED", &cluster);
+        see("ADDED", &head("h-1", "c-1"));
+        // The RayCluster goes before its head does, and one of its name comes.
+        see("DELETED", &cluster);
+        let mut going = head("h-1", "c-1");
+        going["metadata"]["deletionTimestamp"] = json!("2026-11-29T00:00:00Z");
+        see("MODIFIED", &going);
+        assert_eq!(see("ADDED", &head("h-2", "c-2")), 0);
+        assert_eq!(see("ADDED", &head("h-3", "c-2")), 1);
     }
 
     #[test]

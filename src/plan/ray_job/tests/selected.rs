@@ -32,6 +32,26 @@ fn on_shared(mode: &str, edit: impl FnOnce(&mut Value)) -> (World, Id, Id) {
 }
 
 #[test]
+fn a_job_that_brings_its_own_by_now_leaves_the_raycluster_that_it_selected_as_it_is() {
+    let (mut world, id, shared) = on_shared("HTTPMode", |_| ());
+    ray_says(&mut world, "SUCCEEDED");
+    assert_eq!(state(&world, &id), "Complete");
+    let before = world.objects[&shared].clone();
+    for policy in ["DeleteWorkers", "DeleteCluster"] {
+        world.edit(&id, |job| {
+            let condition = json!({ "jobStatus": "SUCCEEDED", "ttlSeconds": 0 });
+            job["spec"]["clusterSelector"].take();
+            job["spec"]["rayClusterSpec"] = ray_job("HTTPMode")["spec"]["rayClusterSpec"].clone();
+            job["spec"]["deletionStrategy"] =
+                json!({ "deletionRules": [{ "policy": policy, "condition": condition }] });
+        });
+        world.settle();
+        world.after(60);
+        assert_eq!(world.objects[&shared], before, "{policy}");
+    }
+}
+
+#[test]
 fn a_job_runs_on_the_raycluster_that_it_selects_and_leaves_it_as_it_is() {
     for mode in ["HTTPMode", "K8sJobMode"] {
         let (mut world, id, shared) = on_shared(mode, |job| {

@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use rayfleet::api::ray::RayJob;
-use rayfleet::api::{Kind, Quantity, Time, yaml};
+use rayfleet::api::{Cluster, Kind, Quantity, Time, yaml};
 use rayfleet::cli::validate::Checker;
 use rayfleet::cli::{manifest, names};
 use rayfleet::plan::member::scheduler;
 use rayfleet::plan::{Fetched, build, quantity, validate};
+use rayfleet::shell::client::Client;
 use rayfleet::shell::kubeconfig::{member_config, portable};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
@@ -136,11 +137,13 @@ pub(super) fn check_kubeconfigs() -> Check {
                         .await
                         .map_err(|e| format!("its portable form is not usable: {e}"))?;
                     let same = (one.cluster_url == two.cluster_url, one.root_cert == two.root_cert);
-                    return if same == (true, true) {
-                        Ok(())
-                    } else {
-                        Err("its portable form means another cluster".to_owned())
-                    };
+                    if same != (true, true) {
+                        return Err("its portable form means another cluster".to_owned());
+                    }
+                    match Client::new(Cluster::Hub, two) {
+                        Ok(_) => return Ok(()),
+                        Err(refusal) => refusal.to_string(),
+                    }
                 }
                 Err(refusal) => refusal.to_string(),
             };
