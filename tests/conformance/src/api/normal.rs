@@ -154,6 +154,13 @@ impl Normal {
         if !self.managers {
             metadata.remove("managedFields");
         }
+        // Their order is that of their seconds: whether two writes fall into one is chance.
+        if let Some(Value::Array(entries)) = metadata.get_mut("managedFields") {
+            let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+            entries.sort_by_cached_key(|entry| {
+                ["operation", "manager", "subresource", "apiVersion"].map(|field| text(entry, field))
+            });
+        }
         if let Some(Value::String(prefix)) = metadata.get("generateName")
             && let Some(Value::String(name)) = metadata.get("name")
             && let Some(suffix) = name.strip_prefix(prefix.as_str())
@@ -255,4 +262,22 @@ fn sorted_causes(message: &str) -> String {
     let mut parts: Vec<&str> = list.trim_end_matches(']').split(", ").collect();
     parts.sort_unstable();
     format!("{before}: [{}]", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn managers_come_in_one_order_whether_or_not_their_writes_fell_into_one_second() {
+        let answer = |managers: [(&str, &str); 2]| {
+            let entry = |(manager, time): (&str, &str)| serde_json::json!({ "manager": manager, "operation": "Apply", "time": time, "fieldsV1": {} });
+            let object = serde_json::json!({ "metadata": { "managedFields": managers.map(entry) } });
+            let body = object.to_string().into_bytes().into();
+            Normal::new(String::new(), true).reply(&Reply { status: 200, headers: Vec::new(), body })
+        };
+        let one_second = answer([("alice", "2026-11-29T00:00:01Z"), ("bob", "2026-11-29T00:00:01Z")]);
+        let two_seconds = answer([("bob", "2026-11-29T00:00:01Z"), ("alice", "2026-11-29T00:00:02Z")]);
+        assert_eq!(one_second, two_seconds);
+    }
 }
