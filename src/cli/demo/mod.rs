@@ -300,12 +300,38 @@ impl Demo {
             let path = format!("{FLEET_API}/namespaces/{namespace}/placementpolicies");
             self.view.create("hub", &path, &policy).await?;
         }
-        for job in JOBS {
-            self.say(&format!("submit {:9} {}", job.name, job.shows))?;
-            let path = format!("/apis/ray.io/v1/namespaces/{}/rayjobs", job.namespace);
-            self.view.create("hub", &path, &job.manifest()).await?;
+        // What fits nowhere goes first: once it is judged on all members, whoever places the queue sees all of them, and
+        // where the others go does not hang on which member was seen first.
+        let (first, others): (Vec<&Job>, Vec<&Job>) = JOBS.iter().partition(|job| job.name == "nowhere");
+        for job in first {
+            self.submit_one(job).await?;
+            let judged = self.is_judged_everywhere(job);
+            tokio::time::timeout(UP_WITHIN, judged)
+                .await
+                .context("no job is judged on all members after a minute")??;
+        }
+        for job in others {
+            self.submit_one(job).await?;
         }
         Ok(())
+    }
+
+    async fn submit_one(&mut self, job: &Job) -> Result<()> {
+        self.say(&format!("submit {:9} {}", job.name, job.shows))?;
+        let path = format!("/apis/ray.io/v1/namespaces/{}/rayjobs", job.namespace);
+        self.view.create("hub", &path, &job.manifest()).await
+    }
+
+    async fn is_judged_everywhere(&self, job: &Job) -> Result<()> {
+        let path = format!("{FLEET_API}/namespaces/{}/placements/rayjob-{}", job.namespace, job.name);
+        loop {
+            let placement = self.view.get("hub", &path).await?.unwrap_or_default();
+            let verdicts = placement["status"]["verdicts"].as_array().into_iter().flatten();
+            if verdicts.filter(|verdict| verdict["verdict"] == "NeverFits").count() == self.members.len() {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_EVERY / 5).await;
+        }
     }
 
     /// Looks at one job: its Placement, what Ray says of it, and whether it has ended.
