@@ -11,7 +11,7 @@ use crate::plan::build::SUBMITTER;
 use crate::plan::place::Received;
 use crate::plan::registration::{Registration, registration};
 use crate::plan::{Flags, placement_name, root};
-use crate::row::{Facts, Row, TableChange, Tables, Touched};
+use crate::row::{ContainerFact, Facts, Row, TableChange, Tables, Touched};
 
 /// Owners above an object that are followed: pod → Job → RayJob, pod → RayCluster → RayJob.
 const ANCESTORS_MAX: usize = 4;
@@ -423,9 +423,10 @@ impl World {
             keys.insert(root.clone());
         }
         keys.extend(self.planned_above(member, row));
-        // A submitter beside the head tells the job how it ended: the job does not wait for the RayCluster's status.
+        // A submitter beside the head that has failed ends the job, which does not wait for the RayCluster's status.
+        let failed = |container: &ContainerFact| container.exit_code.is_some_and(|code| code != 0);
         if let Facts::Pod(pod) = &row.facts
-            && pod.containers.iter().any(|container| *container.name == *SUBMITTER)
+            && pod.containers.iter().any(|container| *container.name == *SUBMITTER && failed(container))
         {
             keys.extend(self.controller(member, row).and_then(|cluster| self.planned_above(member, cluster)));
         }

@@ -131,20 +131,21 @@ fn the_submitters_pod_wakes_the_ray_job_through_its_job() {
 }
 
 #[test]
-fn a_submitter_beside_the_head_wakes_the_ray_job() {
+fn a_submitter_beside_the_head_that_fails_wakes_the_ray_job() {
     let cluster = ray_cluster("train-abcde", Some("u-mirror"), 6);
     let mut story = Story::ready_with(vec![root(3), placement("Running", 4)], vec![mirror(5), cluster]);
     let mut head = pod("head", "u-train-abcde", 120);
-    for (container, wakes) in [("ray", false), ("ray-job-submitter", true)] {
+    for (container, code, wakes) in [("ray", 1, false), ("ray-job-submitter", 0, false), ("ray-job-submitter", 1, true)]
+    {
         let owners = json!([{"uid": "u-train-abcde", "controller": true}]);
-        let statuses = json!([{"name": container, "state": {"terminated": {"exitCode": 0}}}]);
+        let statuses = json!([{"name": container, "state": {"terminated": {"exitCode": code}}}]);
         let metadata = json!({"name": "head", "uid": "u-head", "ownerReferences": owners});
         let object = json!({"metadata": metadata, "status": {"containerStatuses": statuses}});
         head = row(Kind::Pod, object, head.version.0 + 1);
         story.later(1_000);
         story.looks();
         story.see(&eu_cluster(), head.clone());
-        assert_eq!(story.looked(Which::RayJob), wakes, "{container}");
+        assert_eq!(story.looked(Which::RayJob), wakes, "{container} {code}");
     }
 }
 

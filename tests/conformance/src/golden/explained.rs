@@ -135,9 +135,9 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         kind: "RayCluster",
-        at: "update, create",
+        at: "update, create, delete",
         reason: "by an old view, or looking for a name that it cut, the operator repeats an update that changes nothing any \
-                 more, or a creation, which the server refuses",
+                 more, or a creation or deletion, which the server refuses",
         rewrite: rewrites::repeated,
     },
     Entry {

@@ -166,8 +166,11 @@ pub(super) fn repeated(differs: &Differs<'_>) -> bool {
         body
     };
     let same = |other: &&&Write| other.class() == write.class() && other.name == write.name && other.verb == write.verb;
-    if write.verb == "create" {
-        return write.code == Some(409) && side[..*at].iter().any(|before| same(&before) && before.code.is_none());
+    match (&*write.verb, write.code) {
+        ("create", Some(409)) => return side[..*at].iter().any(|before| same(&before) && before.code.is_none()),
+        // It is gone already.
+        ("delete", Some(404)) => return true,
+        _ => {}
     }
     write.verb == "update" && side[..*at].iter().rev().find(same).is_some_and(|before| plain(before) == plain(write))
 }
