@@ -61,7 +61,8 @@ impl Members {
         Self { hub, seat: seat.into(), news, tended: BTreeMap::new() }
     }
 
-    /// A member is known by this spec from now on; `None`: it is gone. A spec that names the same Secret changes nothing.
+    /// A member is known by this spec from now on; `None`: it is gone. A spec that names the
+    /// Secret that is tended already changes nothing.
     pub fn set(&mut self, name: &MemberName, spec: Option<&MemberClusterSpec>) {
         let Some(spec) = spec else {
             self.tended.remove(name);
