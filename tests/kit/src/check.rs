@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::say::say;
+
 /// What a watcher sees of one server.
 #[derive(Clone, Debug)]
 pub struct Sight<'a> {
@@ -63,6 +65,8 @@ pub struct Recorder {
     /// Units that went to a replica while a request of another in their name was under way: what a crash brings about and
     /// a release must not. Judged by stories.
     pub overlaps: Vec<String>,
+    /// Changes of objects whose name contains this are printed.
+    pub trace: Option<String>,
     /// Numbers.
     pub counts: Counts,
     /// What must never be, in the order in which it was seen.
@@ -73,10 +77,33 @@ fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     value.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
+fn show(sight: &Sight<'_>) {
+    let of = |path: &str| text(sight.object, path).to_owned();
+    let state = [
+        "/metadata/deletionTimestamp",
+        "/status/phase",
+        "/status/reason",
+        "/status/state",
+        "/status/jobDeploymentStatus",
+    ];
+    let state: Vec<String> = state.map(of).into_iter().filter(|word| !word.is_empty()).collect();
+    let [kind, name, uid, version] =
+        ["/kind", "/metadata/name", "/metadata/uid", "/metadata/resourceVersion"].map(|path| of(path));
+    say(&format!(
+        "         {} {} {kind} {name} {uid} {version} {}",
+        sight.kind_of_event,
+        sight.cluster,
+        state.join(" ")
+    ));
+}
+
 impl Recorder {
     /// Takes one event in.
     pub fn see(&mut self, sight: &Sight<'_>) {
         let object = sight.object;
+        if self.trace.as_ref().is_some_and(|word| text(object, "/metadata/name").contains(word.as_str())) {
+            show(sight);
+        }
         self.stamps(sight);
         match text(object, "/kind") {
             "RayJob" if sight.cluster == "hub" => self.root(sight),

@@ -55,6 +55,7 @@ pub fn run(seed: u64, plan: Plan<'_>) -> Outcome {
     let mut world = World::with_replicas(seed, &members, replicas);
     let mut chaos = Chaos::new(seed, replicas, &["eu", "us", "ap"]);
     world.trace = trace.map(str::to_owned);
+    world.recorder.trace = trace.map(str::to_owned);
     world.links(&LinkProfile::stormy());
     let names: Vec<String> = (0..jobs).map(|i| format!("job-{i:03}")).collect();
     for (index, name) in names.iter().enumerate() {

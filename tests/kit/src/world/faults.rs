@@ -238,3 +238,25 @@ impl World {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::MemberPlan;
+
+    #[test]
+    fn a_replica_that_is_killed_twice_before_it_is_back_comes_back_once() {
+        let mut world = World::new(11, &[MemberPlan::new("eu", 1, 8)]);
+        world.run_for(Duration::from_secs(5));
+        world.restart_replica(0, Duration::from_secs(4));
+        world.restart_replica(0, Duration::from_secs(2));
+        world.start_replica(0);
+        world.run_for(Duration::from_secs(20));
+        let mut calls: Vec<(usize, u64, u64)> = world.streams.values().map(|s| (s.replica, s.life, s.call)).collect();
+        let all = calls.len();
+        calls.sort_unstable();
+        calls.dedup();
+        assert!(all > 10, "{all} streams");
+        assert_eq!(calls.len(), all, "one call has several streams");
+    }
+}

@@ -11,6 +11,7 @@ mod streams;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rayfleet::api::names::STAMPS;
 use rayfleet::api::wire::{Method, Reply, Request};
 use rayfleet::api::{Cluster, Time};
 use rayfleet::sandbox::apiserver::{Answer, WatchId};
@@ -380,6 +381,11 @@ impl World {
     }
 
     fn start(&mut self, index: usize) {
+        // Killed twice before it came back, or while it was away: the first start counts. Two processes of one life would
+        // share the numbers of their calls, and one get what the other asked for.
+        if self.processes[index].replica.is_some() {
+            return;
+        }
         let members = self.sites.keys().filter(|c| **c != Cluster::Hub).cloned().collect();
         let process = &self.processes[index];
         let setup = Setup {
@@ -481,9 +487,7 @@ impl World {
     fn arrive(&mut self, replica: usize, life: u64, out: &Outgoing, fate: Fate) {
         let now = self.now;
         self.touched.insert(out.cluster.clone());
-        if self.trace.as_ref().is_some_and(|word| out.request.target.contains(word.as_str())) {
-            self.show(out, fate);
-        }
+        self.show(replica, out, fate);
         let answer = if let Fate::Refused(_, status) = fate {
             Answer::Reply(refusal(status))
         } else if let Some(old) = self.directed.old_list(replica, out) {
@@ -584,18 +588,21 @@ impl World {
         }
     }
 
-    fn show(&self, out: &Outgoing, fate: Fate) {
+    /// One write: when, by whom, what, how it went; of the body's metadata its name and the stamps say enough.
+    fn show(&self, replica: usize, out: &Outgoing, fate: Fate) {
+        let Some(word) = self.trace.as_ref().filter(|_| out.is_write) else { return };
         let since = self.now.since(BEGIN).as_millis();
-        if out.is_write {
-            // Metadata says little and is long.
-            let mut whole: Value = serde_json::from_slice(&out.request.body).unwrap_or_default();
-            if let Some(fields) = whole.as_object_mut() {
-                fields.remove("metadata");
-            }
-            let body: String = whole.to_string().chars().take(3000).collect();
-            let (method, target) = (out.request.method.as_str(), &out.request.target);
-            say(&format!("{since:>8} {method:<6} {} {target} {fate:?} {body}", out.cluster));
+        let mut whole: Value = serde_json::from_slice(&out.request.body).unwrap_or_default();
+        let metadata = whole.as_object_mut().and_then(|fields| fields.remove("metadata")).unwrap_or_default();
+        let name = metadata["name"].as_str().unwrap_or("-");
+        let (method, target) = (out.request.method.as_str(), &out.request.target);
+        if !target.contains(word.as_str()) && !name.contains(word.as_str()) {
+            return;
         }
+        let stamps = metadata["annotations"][STAMPS].as_str().unwrap_or("-");
+        let body: String = whole.to_string().chars().take(3000).collect();
+        let (seat, cluster) = (&self.processes[replica].seat, &out.cluster);
+        say(&format!("{since:>8} {seat} {method:<6} {cluster} {target} {name} {stamps} {fate:?} {body}"));
     }
 }
 
