@@ -295,3 +295,61 @@ fn the_same_requests_give_the_same_answers() {
     };
     assert_eq!(run(), run());
 }
+
+#[test]
+fn a_quota_counts_what_is_there_and_refuses_one_more_until_something_ends() {
+    let mut world = World::new();
+    world.ok(Method::Post, "/api/v1/namespaces/a/serviceaccounts", json!({"metadata": {"name": "default"}}));
+    let quota = |name: &str, hard: Value| json!({"metadata": {"name": name}, "spec": {"hard": hard}});
+    const QUOTAS: &str = "/api/v1/namespaces/a/resourcequotas";
+    const PODS: &str = "/api/v1/namespaces/a/pods";
+    world.ok(
+        Method::Post,
+        QUOTAS,
+        quota("q", json!({"count/widgets.example.dev": "1", "requests.cpu": "3", "pods": "9"})),
+    );
+    let says = |world: &mut World, target: &str, body: Value| -> String {
+        let (status, reply) = world.reply(Method::Post, target, body);
+        if status == 201 { String::new() } else { reply["message"].as_str().unwrap_or_default().to_owned() }
+    };
+    let pod = |name: &str, resources: Value| json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}});
+    let two = || json!({"requests": {"cpu": "2"}});
+    assert_eq!(says(&mut world, WIDGETS, widget("one")), "");
+    assert_eq!(
+        says(&mut world, WIDGETS, widget("two")),
+        "widgets.example.dev \"two\" is forbidden: exceeded quota: q, requested: count/widgets.example.dev=1, \
+         used: count/widgets.example.dev=1, limited: count/widgets.example.dev=1"
+    );
+    assert_eq!(
+        says(&mut world, PODS, pod("p", json!({}))),
+        "pods \"p\" is forbidden: failed quota: q: must specify requests.cpu for: c"
+    );
+    assert_eq!(says(&mut world, PODS, pod("p", two())), "");
+    assert_eq!(
+        says(&mut world, PODS, pod("r", two())),
+        "pods \"r\" is forbidden: exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=2, limited: requests.cpu=3"
+    );
+    // What has ended asks for nothing any more.
+    world.ok(Method::Patch, &format!("{PODS}/p/status"), json!({"status": {"phase": "Succeeded"}}));
+    assert_eq!(says(&mut world, PODS, pod("r", two())), "");
+    // In another namespace it counts nothing.
+    world.ok(Method::Post, "/api/v1/namespaces", json!({"metadata": {"name": "b"}}));
+    assert_eq!(says(&mut world, "/apis/example.dev/v1/namespaces/b/widgets", widget("two")), "");
+    let scoped = json!({"metadata": {"name": "s"}, "spec": {"hard": {"pods": "1"}, "scopes": ["BestEffort"]}});
+    assert!(says(&mut world, QUOTAS, scoped).contains("not supported by the sandbox"));
+    let (status, _) = world.reply(Method::Patch, &format!("{QUOTAS}/q"), json!({"spec": {"scopes": ["BestEffort"]}}));
+    assert_eq!(status, 422);
+}
+
+#[test]
+fn calls_into_a_pod_name_what_is_missing_before_they_refuse() {
+    let mut world = World::new();
+    world.ok(Method::Post, "/api/v1/namespaces/a/serviceaccounts", json!({"metadata": {"name": "default"}}));
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    world.ok(Method::Post, "/api/v1/namespaces/a/pods", pod);
+    for call in ["exec?command=x", "attach", "portforward"] {
+        let path = |name: &str| format!("/api/v1/namespaces/a/pods/{name}/{call}");
+        assert_eq!(world.reply(Method::Post, &path("none"), Value::Null).0, 404, "{call}");
+        assert_eq!(world.reply(Method::Post, &path("p"), Value::Null).0, 400, "{call}");
+    }
+}

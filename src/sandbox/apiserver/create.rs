@@ -7,7 +7,9 @@ use super::body;
 use super::crd;
 use super::defaults;
 use super::definitions::is_definition;
+use super::limit_range;
 use super::metadata;
+use super::quota;
 use super::registry::ResourceType;
 use super::server::{ApiServer, Call, Outcome};
 use super::status_reply::{Refused, already_exists, forbidden, not_built, unclassified};
@@ -28,13 +30,10 @@ impl ApiServer {
         self.insert(call, object)
     }
 
-    /// A definition that is ending takes no new objects; and what nothing here would enforce is not taken.
+    /// A definition that is ending takes no new objects.
     pub(super) fn admit_type(ty: &ResourceType, name: &str) -> Result<(), Refused> {
         if ty.terminating {
             return Err(forbidden(ty, name, "create not allowed while custom resource definition is terminating"));
-        }
-        if ty.builtin && ["limitranges", "resourcequotas"].contains(&ty.plural.as_str()) {
-            return Err(not_built(&format!("enforcing {}", ty.plural)));
         }
         Ok(())
     }
@@ -66,6 +65,9 @@ impl ApiServer {
             map.remove("status");
         }
         self.admit_pod(call, &mut object)?;
+        if ty.builtin && ty.plural == "pods" {
+            limit_range::fill_pod(&self.beside(call, "/limitranges"), &mut object);
+        }
         defaults::apply(ty, &mut object, None);
         if ty.builtin && ty.plural == "pods" {
             super::pods::note_gates(&mut object, call.now);
@@ -77,6 +79,7 @@ impl ApiServer {
         }
         let causes = Self::problems(ty, &object, None, false);
         Self::refuse(ty, &object, &causes)?;
+        self.admit_amounts(call, &object)?;
         let name = metadata::text(&object, "name").to_owned();
         let key = call.place.key_of(&name);
         if version != 0 {
@@ -99,6 +102,47 @@ impl ApiServer {
             self.settle_definition(&ty, &key, call.now);
         }
         Ok(Outcome::Entry(201, entry))
+    }
+
+    /// Objects of another collection in the namespace of a call.
+    fn beside(&self, call: &Call, collection: &str) -> Vec<&Value> {
+        let prefix = call.place.prefix();
+        if prefix.is_empty() {
+            return Vec::new();
+        }
+        self.store.collection(collection).range(&prefix, &prefix).map(|(_, entry)| &*entry.value).collect()
+    }
+
+    /// What LimitRanges and ResourceQuotas of the namespace say.
+    fn admit_amounts(&self, call: &Call, object: &Value) -> Result<(), Refused> {
+        let ty = call.ty();
+        let name = metadata::text(object, "name");
+        if ty.builtin && ty.plural == "resourcequotas" {
+            return quota::unsupported(object).map_or(Ok(()), |what| Err(not_built(what)));
+        }
+        if ty.builtin && ty.group.is_empty() {
+            let refusals = limit_range::refusals(&self.beside(call, "/limitranges"), &ty.kind, object);
+            match refusals.as_slice() {
+                [] => {}
+                [one] => return Err(forbidden(ty, name, one)),
+                several => return Err(forbidden(ty, name, &format!("[{}]", several.join(", ")))),
+            }
+        }
+        let quotas = self.beside(call, "/resourcequotas");
+        if quotas.is_empty() {
+            return Ok(());
+        }
+        let mut used = quota::Usage::new();
+        let prefix = call.place.prefix();
+        for (_, entry) in self.store.collection(&ty.storage_key).range(&prefix, &prefix) {
+            for (what, amount) in quota::usage(ty, &entry.value) {
+                *used.entry(what).or_default() += amount;
+            }
+        }
+        match quotas.into_iter().find_map(|quota| quota::refusal(quota, ty, object, &used)) {
+            Some(why) => Err(forbidden(ty, name, &why)),
+            None => Ok(()),
+        }
     }
 
     /// What a real server's admission asks of pods: a ServiceAccount that exists, and a known priority class.

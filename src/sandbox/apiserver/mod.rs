@@ -18,6 +18,7 @@ mod events;
 mod fields;
 mod json_path;
 mod kinds;
+mod limit_range;
 mod list;
 mod metadata;
 mod patch;
@@ -27,6 +28,7 @@ mod print_more;
 mod print_pod;
 mod proxy;
 mod prune;
+mod quota;
 #[cfg(test)]
 mod recorded;
 pub mod registry;

@@ -11,7 +11,7 @@ use super::delete::DeleteOptions;
 use super::registry::ResourceType;
 use super::route::Place;
 use super::server::{ApiServer, Call, Outcome};
-use super::status_reply::{Refusal, Refused, bad_request, invalid_object, not_found, unclassified};
+use super::status_reply::{Refusal, Refused, bad_request, invalid_object, not_built, not_found, unclassified};
 use super::{Answer, LogCall};
 use crate::api::Time;
 use crate::api::wire::Reply;
@@ -56,7 +56,7 @@ impl ApiServer {
         for (key, text) in value["metadata"]["annotations"].as_object().into_iter().flatten() {
             object["metadata"]["annotations"][key] = text.clone();
         }
-        set_condition(&mut object, "PodScheduled", call.now);
+        set_condition(&mut object, "PodScheduled", None, call.now);
         if !call.dry_run() {
             self.store_object(&ty, &key, object);
         }
@@ -82,6 +82,16 @@ impl ApiServer {
             dry_run: call.dry_run(),
             orphan: None,
         };
+        if !call.dry_run() && pod.meta("deletionTimestamp").is_none() {
+            let mut told = Value::clone(&pod.value);
+            set_condition(
+                &mut told,
+                "DisruptionTarget",
+                Some(("EvictionByEvictionAPI", "Eviction API: evicting")),
+                call.now,
+            );
+            self.store_object(&ty, &key, told);
+        }
         self.delete_object(&ty, &key, &call.place.name, &options, call.now)?;
         Ok(success())
     }
@@ -113,6 +123,22 @@ impl ApiServer {
             return Err(refusal);
         }
         Ok(())
+    }
+
+    /// Calls into a running pod: they go through the kubelet of its node, and the sandbox's has no such door. A node that
+    /// is not there is told by its name, as if it were the pod.
+    pub(super) fn reach_into(&self, call: &Call) -> Result<Outcome, Refused> {
+        let ty = self.pods();
+        let name = &call.place.name;
+        let pod = self.store.get(&ty.storage_key, &call.place.key()).ok_or_else(|| not_found(&ty, name))?;
+        let node = pod.value["spec"]["nodeName"].as_str().unwrap_or_default();
+        if node.is_empty() {
+            return Err(bad_request(format!("pod {name} does not have a host assigned")));
+        }
+        if self.store.get("/nodes", node).is_none() {
+            return Err(not_found(&ty, node));
+        }
+        Err(not_built(&format!("the subresource pods/{}", call.place.subresource)))
     }
 
     /// GET of a container's log: whoever runs the server has it.
@@ -230,10 +256,15 @@ fn fill_times(state: Option<&mut Value>) {
 }
 
 /// Sets a condition to true.
-fn set_condition(object: &mut Value, kind: &str, now: Time) {
-    let condition = json!({
+/// Sets a condition to true; `why`: its reason and message.
+fn set_condition(object: &mut Value, kind: &str, why: Option<(&str, &str)>, now: Time) {
+    let mut condition = json!({
         "type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": now.seconds_text(),
     });
+    if let Some((reason, message)) = why {
+        condition["reason"] = reason.into();
+        condition["message"] = message.into();
+    }
     let conditions = &mut object["status"]["conditions"];
     match conditions.as_array_mut() {
         Some(list) => match list.iter_mut().find(|c| c["type"] == kind) {

@@ -12,6 +12,15 @@ impl ApiServer {
     pub(super) fn proxy(&mut self, call: &Call) -> Result<Outcome, Refused> {
         let ty = call.ty();
         if ty.plural != "services" {
+            // `[scheme:]name[:port]`: what is not there is told first, as for a Service.
+            let parts: Vec<&str> = call.place.name.split(':').collect();
+            let name = match parts.as_slice() {
+                [name] | [name, _] | [_, name, _] => *name,
+                _ => return Err(not_found(ty, &call.place.name)),
+            };
+            if self.store.get(&ty.storage_key, &call.place.key_of(name)).is_none() {
+                return Err(not_found(ty, name));
+            }
             return Err(not_built(&format!("the proxy to {}", ty.plural)));
         }
         let parts: Vec<&str> = call.place.name.split(':').collect();

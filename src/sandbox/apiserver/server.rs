@@ -279,6 +279,7 @@ impl ApiServer {
             ("eviction", Method::Post) => self.evict(call),
             ("log", Method::Get) => self.log(call),
             ("proxy", _) => self.proxy(call),
+            ("exec" | "attach" | "portforward", _) if ty.builtin => self.reach_into(call),
             ("status", Method::Delete) if !ty.builtin => Err(verb_not_supported(ty, "delete")),
             ("status" | "finalize" | "binding" | "eviction" | "log", _) => Err(method_not_allowed()),
             _ => Err(not_built(&format!("the subresource {}/{}", ty.plural, sub.name))),

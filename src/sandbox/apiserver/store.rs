@@ -118,10 +118,10 @@ pub(super) struct Collection {
 
 impl Collection {
     /// Objects whose key begins so, from `after` (exclusive) on.
-    pub(super) fn range<'a>(
+    pub(super) fn range<'a, 'p>(
         &'a self,
-        prefix: &'a str,
-        after: &'a str,
+        prefix: &'p str,
+        after: &'p str,
     ) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Entry>)> {
         let start = if after > prefix { Bound::Excluded(after) } else { Bound::Included(prefix) };
         self.objects.range::<str, _>((start, Bound::Unbounded)).take_while(move |(k, _)| k.starts_with(prefix))

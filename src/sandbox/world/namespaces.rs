@@ -28,6 +28,10 @@ struct Sweep {
     /// How many of them have finalizers.
     held: usize,
     failed: bool,
+    /// Something was deleted.
+    deleted: bool,
+    /// It follows one that deleted something, and counts what that left: a real controller tells what remains, not what was.
+    counts: bool,
 }
 
 /// The namespace controller of one API server.
@@ -161,13 +165,13 @@ impl Namespaces {
         for namespace in ending {
             let key = name(&namespace);
             if !self.sweeps.contains_key(key) && !self.again.contains_key(key) && !self.writes.busy(key, now) {
-                self.sweep(key, out);
+                self.sweep(key, false, out);
             }
         }
     }
 
-    fn sweep(&mut self, namespace: &str, out: &mut Vec<WorldRequest>) {
-        let sweep = Sweep { open: self.types.iter().cloned().collect(), ..Sweep::default() };
+    fn sweep(&mut self, namespace: &str, counts: bool, out: &mut Vec<WorldRequest>) {
+        let sweep = Sweep { open: self.types.iter().cloned().collect(), counts, ..Sweep::default() };
         for resource in &self.types {
             let sent = self.writes.tell(Request::get(resource.collection(namespace)));
             self.lists.insert(sent.id, (namespace.to_owned(), resource.clone()));
@@ -191,6 +195,7 @@ impl Namespaces {
             sweep.left += 1;
             sweep.held += usize::from(!list(object, "/metadata/finalizers").is_empty());
             if !deleting(object) {
+                sweep.deleted = true;
                 let options = json!({"propagationPolicy": "Background"});
                 out.push(self.writes.tell(delete(resource.path_of(object), uid(object), options)));
             }
@@ -199,6 +204,10 @@ impl Namespaces {
             return;
         }
         let Some(sweep) = self.sweeps.remove(namespace) else { return };
+        if sweep.deleted && !sweep.counts {
+            self.sweep(namespace, true, out);
+            return;
+        }
         let Some(object) = self.known.get(namespace).cloned() else { return };
         let empty = !sweep.failed && sweep.left == 0;
         if !empty {

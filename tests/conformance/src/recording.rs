@@ -21,6 +21,8 @@ pub(crate) struct Case {
     /// Exists before the first exchange.
     pub namespace: Option<String>,
     pub exchanges: Vec<Exchange>,
+    /// Of requests that were sent at once after the first exchange: how often which answer came.
+    pub counts: Option<BTreeMap<String, u64>>,
 }
 
 /// A request and its answer.

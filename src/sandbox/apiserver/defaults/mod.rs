@@ -43,6 +43,8 @@ pub fn apply(ty: &ResourceType, object: &mut Value, old: Option<&Value>) {
         ("networking.k8s.io", "NetworkPolicy") => network_policy(object),
         ("networking.k8s.io", "Ingress") if old.is_none() => object["status"] = json!({"loadBalancer": {}}),
         ("", "ResourceQuota") if old.is_none() => object["status"] = json!({}),
+        ("", "LimitRange") => super::limit_range::fill_range(object),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler(object, old),
         _ => {}
     }
 }
@@ -55,6 +57,7 @@ pub fn validate(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<C
         ("", "ConfigMap") => configuration::check_config_map(object, old),
         ("", "Secret") => configuration::check_secret(object, old),
         ("", "Event") => event_check(object),
+        ("", "ResourceQuota") => quota_check(object, old),
         ("events.k8s.io", "Event") => newer_event_check(object, old),
         ("", "Node") => node_check(object),
         ("batch", "Job") => workload::check_job(object, old),
@@ -76,6 +79,25 @@ pub fn validate(ty: &ResourceType, object: &Value, old: Option<&Value>) -> Vec<C
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => binding_check(object, old),
         _ => Vec::new(),
     }
+}
+
+/// CPU at 80 % where nothing is said of metrics.
+fn autoscaler(object: &mut Value, old: Option<&Value>) {
+    let spec = part(object, "spec");
+    default(spec, "minReplicas", json!(1));
+    let target = json!({"type": "Utilization", "averageUtilization": 80});
+    default(spec, "metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
+    if old.is_none() {
+        object["status"] = json!({"desiredReplicas": 0, "currentMetrics": null});
+    }
+}
+
+/// Which objects a quota counts is said once.
+fn quota_check(object: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let Some(old) = old else { return Vec::new() };
+    let changed = |field: &&str| old["spec"][*field] != object["spec"][*field];
+    let causes = ["scopes", "scopeSelector"].into_iter().filter(changed);
+    causes.map(|field| Cause::invalid(format!("spec.{field}"), &object["spec"][field], "field is immutable")).collect()
 }
 
 /// Sets a field that is missing or null.

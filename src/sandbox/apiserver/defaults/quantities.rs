@@ -26,6 +26,12 @@ pub fn canonical_quantities(ty: &ResourceType, object: &mut Value) -> Result<(),
     match ty.kind.as_str() {
         "Node" => amounts(object, &["/status/capacity", "/status/allocatable"]),
         "PersistentVolumeClaim" => amounts(object, &["/spec/resources/requests", "/spec/resources/limits"]),
+        "LimitRange" => {
+            for limit in object["spec"]["limits"].as_array_mut().into_iter().flatten() {
+                amounts(limit, &["/max", "/min", "/default", "/defaultRequest", "/maxLimitRequestRatio"])?;
+            }
+            Ok(())
+        }
         "ResourceQuota" => amounts(object, &["/spec/hard", "/status/hard", "/status/used"]),
         _ => Ok(()),
     }
