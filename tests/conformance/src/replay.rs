@@ -192,6 +192,10 @@ impl<'a> Replay<'a> {
         match answer {
             Answer::Reply(reply) => {
                 if String::from_utf8_lossy(&reply.body).contains(NOT_SUPPORTED) {
+                    if let Some(Known::Explained(reason)) = scope::known(topic, case, number) {
+                        self.findings.explain(reason);
+                        return Ok(());
+                    }
                     let status: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
                     return Err(status["message"].as_str().unwrap_or(NOT_SUPPORTED).to_owned());
                 }

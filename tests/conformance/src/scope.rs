@@ -56,6 +56,9 @@ pub(crate) fn known(topic: &str, case: &str, number: usize) -> Option<Known> {
         }
         ("patch", "patch-rv-in-body", 26) => Explained("it names a version that no recorded answer showed"),
         ("watch", "errors-cr", 10) => Explained("how far back the history reaches: here to the first write"),
+        ("defaults", "pod-subresources", 25 | 26) => {
+            Explained("nothing in the sandbox starts a container in a running pod or changes its size: it is refused")
+        }
         ("defaults", "job", 4) => Explained(GO),
         ("defaults", "node-namespace", 8) => Explained("the version of a namespace that the server made itself"),
         ("with-controllers", "propagation-background" | "propagation-orphan", 5) | (_, "propagation-orphan", 9) => {
