@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::compare::{Bound, Findings, without_managed_fields};
 use crate::recording::{Case, Exchange};
-use crate::scope::{self, Known};
+use crate::scope;
 
 /// What the comparison of a case says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -172,8 +172,8 @@ impl<'a> Replay<'a> {
         let filled = (self.bound.filled(&path, &time, &random), self.bound.filled(&body, &time, &random));
         let (Some(target), Some(body)) = filled else {
             match scope::known(topic, case, number) {
-                Some(Known::Explained(reason)) => self.findings.explain(reason),
-                _ => self.findings.differ(format!("{number}: a placeholder of the request was never answered")),
+                Some(reason) => self.findings.explain(reason),
+                None => self.findings.differ(format!("{number}: a placeholder of the request was never answered")),
             }
             return Ok(());
         };
@@ -192,7 +192,7 @@ impl<'a> Replay<'a> {
         match answer {
             Answer::Reply(reply) => {
                 if String::from_utf8_lossy(&reply.body).contains(NOT_SUPPORTED) {
-                    if let Some(Known::Explained(reason)) = scope::known(topic, case, number) {
+                    if let Some(reason) = scope::known(topic, case, number) {
                         self.findings.explain(reason);
                         return Ok(());
                     }
@@ -206,11 +206,11 @@ impl<'a> Replay<'a> {
             Answer::Proxy(_) => return Err("what stands behind a Service is not part of the server".into()),
             Answer::Log(_) => return Err("logs are not part of the server".into()),
         }
-        if self.findings.differences.len() > before {
-            if let Some(Known::Explained(reason)) = scope::known(topic, case, number) {
-                self.findings.differences.truncate(before);
-                self.findings.explain(reason);
-            }
+        if self.findings.differences.len() > before
+            && let Some(reason) = scope::known(topic, case, number)
+        {
+            self.findings.differences.truncate(before);
+            self.findings.explain(reason);
         }
         for difference in &mut self.findings.differences[before..] {
             *difference = format!("{number} {} {path}: {difference}", method.as_str());
@@ -397,7 +397,7 @@ impl<'a> Replay<'a> {
             let before = self.findings.differences.len();
             self.stream(&open);
             if self.findings.differences.len() > before
-                && let Some(Known::Explained(reason)) = scope::known(topic, case, open.number)
+                && let Some(reason) = scope::known(topic, case, open.number)
             {
                 self.findings.differences.truncate(before);
                 self.findings.explain(reason);

@@ -35,41 +35,32 @@ pub(crate) fn not_askable(method: &str, headers: &std::collections::BTreeMap<Str
     None
 }
 
-/// What is known of a difference.
-pub(crate) enum Known {
-    /// It is meant to be so, or says nothing.
-    Explained(&'static str),
-}
-
 const GROUPS: &str = "discovery and OpenAPI show what the sandbox has, which is less";
 pub(crate) const GO: &str = "the text shows insides of the real server's program";
 
 /// Whether a difference at one exchange is known, and why it is there.
-pub(crate) fn known(topic: &str, case: &str, number: usize) -> Option<Known> {
-    use Known::Explained;
+pub(crate) fn known(topic: &str, case: &str, number: usize) -> Option<&'static str> {
     Some(match (topic, case, number) {
-        ("crud", "generate-name", 5) => Explained("a random suffix was recorded as it was"),
-        ("crud", "type-meta-errors", 2) => Explained("which of two mistakes of a foreign body is named first"),
-        ("crud", "field-validation", 15..=18) => Explained("the recording keeps the body without its duplicate field"),
-        ("crud", "field-validation-update", 9) => {
-            Explained("the quoted object has its fields in the order of Go's structs")
-        }
-        ("patch", "patch-rv-in-body", 26) => Explained("it names a version that no recorded answer showed"),
-        ("watch", "errors-cr", 10) => Explained("how far back the history reaches: here to the first write"),
+        ("crud", "generate-name", 5) => "a random suffix was recorded as it was",
+        ("crud", "type-meta-errors", 2) => "which of two mistakes of a foreign body is named first",
+        ("crud", "field-validation", 15..=18) => "the recording keeps the body without its duplicate field",
+        ("crud", "field-validation-update", 9) => "the quoted object has its fields in the order of Go's structs",
+        ("patch", "patch-rv-in-body", 26) => "it names a version that no recorded answer showed",
+        ("watch", "errors-cr", 10) => "how far back the history reaches: here to the first write",
         ("defaults", "pod-subresources", 25 | 26) => {
-            Explained("nothing in the sandbox starts a container in a running pod or changes its size: it is refused")
+            "nothing in the sandbox starts a container in a running pod or changes its size: it is refused"
         }
-        ("defaults", "job", 4) => Explained(GO),
-        ("defaults", "node-namespace", 8) => Explained("the version of a namespace that the server made itself"),
+        ("defaults", "job", 4) => GO,
+        ("defaults", "node-namespace", 8) => "the version of a namespace that the server made itself",
         ("with-controllers", "propagation-background" | "propagation-orphan", 5) | (_, "propagation-orphan", 9) => {
-            Explained("the collector's workers write in no fixed order: the recorded one took the second object first")
+            "the collector's workers write in no fixed order: the recorded one took the second object first"
         }
-        ("crd", "lifecycle", 6) => Explained("a new type is served at once, not after a while of 429"),
+        ("crd", "lifecycle", 6) => "a new type is served at once, not after a while of 429",
         ("discovery", "version-health", 0) | ("wire", "raw-text", 9) => {
-            Explained("the version says what the server is, and the recorded one carries a build's placeholder")
+            "the version says what the server is, and the recorded one carries a build's placeholder"
         }
-        ("discovery", _, _) => Explained(GROUPS),
-        ("wire", "numbers", 4 | 9) => Explained("numbers beyond 64 bits are written and refused in other words"),
+        ("discovery", _, _) => GROUPS,
+        ("wire", "numbers", 4 | 9) => "numbers beyond 64 bits are written and refused in other words",
         _ => return None,
     })
 }

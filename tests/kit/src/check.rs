@@ -87,8 +87,7 @@ fn show(sight: &Sight<'_>) {
         "/status/jobDeploymentStatus",
     ];
     let state: Vec<String> = state.map(of).into_iter().filter(|word| !word.is_empty()).collect();
-    let [kind, name, uid, version] =
-        ["/kind", "/metadata/name", "/metadata/uid", "/metadata/resourceVersion"].map(|path| of(path));
+    let [kind, name, uid, version] = ["/kind", "/metadata/name", "/metadata/uid", "/metadata/resourceVersion"].map(of);
     say(&format!(
         "         {} {} {kind} {name} {uid} {version} {}",
         sight.kind_of_event,
