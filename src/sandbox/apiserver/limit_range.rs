@@ -96,7 +96,7 @@ pub(super) fn refusals(ranges: &[&Value], kind: &str, object: &Value) -> Vec<Str
             for limit in limits(ranges, "Container") {
                 for container in list("containers").chain(list("initContainers")) {
                     let (requests, most) = of(container);
-                    check(limit, "Container", &requests, &most, &mut out);
+                    check(limit, "Container", &requests, Some(&most), &mut out);
                 }
             }
             for limit in limits(ranges, "Pod") {
@@ -104,14 +104,13 @@ pub(super) fn refusals(ranges: &[&Value], kind: &str, object: &Value) -> Vec<Str
                     let pick = |container: &Value| if part == 0 { of(container).0 } else { of(container).1 };
                     whole_pod(list("containers").map(pick), list("initContainers").map(pick))
                 });
-                check(limit, "Pod", &requests, &most, &mut out);
+                check(limit, "Pod", &requests, Some(&most), &mut out);
             }
         }
         "PersistentVolumeClaim" => {
             let requests = amounts(&object["spec"]["resources"]["requests"]);
             for limit in limits(ranges, kind) {
-                // A claim has no limit: what it asks for must not be more than the most.
-                check(limit, kind, &requests, &requests, &mut out);
+                check(limit, kind, &requests, None, &mut out);
             }
         }
         _ => {}
@@ -132,10 +131,12 @@ fn whole_pod(together: impl Iterator<Item = Amounts>, before: impl Iterator<Item
     whole
 }
 
-fn check(limit: &Value, of: &str, requests: &Amounts, most: &Amounts, out: &mut Vec<String>) {
+/// `most`: limits; `None` for a claim, which has none: there the request counts alone.
+fn check(limit: &Value, of: &str, requests: &Amounts, most: Option<&Amounts>, out: &mut Vec<String>) {
+    let limit_of = |name: &str| most.and_then(|most| most.get(name));
     for (name, least) in amounts(&limit["min"]) {
         let rule = format!("minimum {name} usage per {of} is {least}");
-        match (requests.get(&name), most.get(&name)) {
+        match (requests.get(&name), limit_of(&name)) {
             (None, _) => out.push(format!("{rule}.  No request is specified")),
             (Some(request), _) if *request < least => out.push(format!("{rule}, but request is {request}")),
             (_, Some(limit)) if *limit < least => out.push(format!("{rule}, but limit is {limit}")),
@@ -144,8 +145,8 @@ fn check(limit: &Value, of: &str, requests: &Amounts, most: &Amounts, out: &mut 
     }
     for (name, bound) in amounts(&limit["max"]) {
         let rule = format!("maximum {name} usage per {of} is {bound}");
-        match (requests.get(&name), most.get(&name)) {
-            (_, None) => out.push(format!("{rule}.  No limit is specified")),
+        match (requests.get(&name), limit_of(&name)) {
+            (_, None) if most.is_some() => out.push(format!("{rule}.  No limit is specified")),
             (_, Some(limit)) if *limit > bound => out.push(format!("{rule}, but limit is {limit}")),
             (Some(request), _) if *request > bound => out.push(format!("{rule}, but request is {request}")),
             _ => {}
@@ -153,7 +154,7 @@ fn check(limit: &Value, of: &str, requests: &Amounts, most: &Amounts, out: &mut 
     }
     for (name, ratio) in amounts(&limit["maxLimitRequestRatio"]) {
         let rule = format!("{name} max limit to request ratio per {of} is {ratio}");
-        match (requests.get(&name).filter(|request| !request.is_zero()), most.get(&name)) {
+        match (requests.get(&name).filter(|request| !request.is_zero()), limit_of(&name)) {
             (None, _) => out.push(format!("{rule}, but no request is specified or request is 0")),
             (_, None) => out.push(format!("{rule}, but no limit is specified or limit is 0")),
             // Compared as products: nothing is rounded.
