@@ -245,7 +245,8 @@ impl Scan<'_> {
 
     fn value(&mut self) -> Result<(), String> {
         if self.open > LEVELS_MAX {
-            return Err("exceeded max depth".into());
+            let byte = self.peek();
+            return Err(Self::fail(byte, "exceeded max depth"));
         }
         self.open += 1;
         let inner = self.one_value();

@@ -77,7 +77,10 @@ impl ApiServer {
             crd::fill(&mut object);
             object["status"] = crd::first_status(&object);
         }
-        let causes = Self::problems(ty, &object, None, false);
+        self.admit_creation(call, metadata::text(&object, "name"))?;
+        self.admit_grant(call, &object, None)?;
+        let mut causes = Self::problems(ty, &object, None, false);
+        causes.extend(self.oversize(ty, &object));
         Self::refuse(ty, &object, &causes)?;
         self.admit_amounts(call, &object)?;
         let name = metadata::text(&object, "name").to_owned();
@@ -96,6 +99,7 @@ impl ApiServer {
         if call.dry_run() {
             return Ok(Outcome::Value(201, object));
         }
+        self.check_storable(ty, &object)?;
         let ty = ty.clone();
         let entry = self.store_object(&ty, &key, object);
         if is_definition(&ty) {

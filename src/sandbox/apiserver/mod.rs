@@ -2,6 +2,7 @@
 //! Must not know sockets, clocks, or who asks. The simulator calls it directly; `http` wraps it for TCP.
 
 mod applied;
+pub mod auth;
 #[cfg(test)]
 mod behaviour;
 mod body;
@@ -41,6 +42,7 @@ pub mod schema;
 mod seeded;
 mod selector;
 mod server;
+mod size_limits;
 mod status_reply;
 mod store;
 mod strategic;

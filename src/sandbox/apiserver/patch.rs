@@ -42,7 +42,7 @@ impl ApiServer {
             return Err(not_found(&ty, &call.place.name));
         };
         let mut object = super::watch::in_version(&current.value, &ty).into_owned();
-        let duplicates = apply(kind, &call.request.body, &mut object)?;
+        let duplicates = apply(kind, &call.request.body, &mut object, self.steps_max())?;
         let patched = object.clone();
         let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
         if version != ty.api_version() {
@@ -90,8 +90,8 @@ impl ApiServer {
     }
 }
 
-/// Applies a patch of this media type. Returns duplicate fields of the patch.
-pub(super) fn apply(kind: &str, text: &[u8], object: &mut Value) -> Result<Vec<String>, Refused> {
+/// Applies a patch of this media type, a JSON patch of at most `steps_max` operations. Returns duplicate fields of the patch.
+pub(super) fn apply(kind: &str, text: &[u8], object: &mut Value, steps_max: usize) -> Result<Vec<String>, Refused> {
     let patch = body::json(text).map_err(|e| bad_request(format!("error decoding patch: {e}")))?;
     if kind == "application/json-patch+json" {
         let Value::Array(steps) = &patch.value else {
@@ -100,6 +100,7 @@ pub(super) fn apply(kind: &str, text: &[u8], object: &mut Value) -> Result<Vec<S
                 "error decoding patch: json: cannot unmarshal {what} into Go value of type []handlers.jsonPatchOp"
             )));
         };
+        super::size_limits::check_steps(steps.len(), steps_max)?;
         for one in steps {
             step(object, one).ok_or_else(|| {
                 Refusal::new(422, "Invalid", "the server rejected our request due to an error in our request")
@@ -225,7 +226,7 @@ mod tests {
     fn json_patches_follow_the_real_library() {
         let run = |patch: Value| {
             let mut object = json!({"data": {"a": "1"}, "l": ["x"]});
-            apply("application/json-patch+json", patch.to_string().as_bytes(), &mut object).ok().map(|_| object)
+            apply("application/json-patch+json", patch.to_string().as_bytes(), &mut object, 9).ok().map(|_| object)
         };
         assert!(run(json!([{"op": "test", "path": "/data/a", "value": "2"}])).is_none());
         assert!(run(json!([{"op": "remove", "path": "/data/none"}])).is_none());

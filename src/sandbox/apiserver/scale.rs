@@ -32,7 +32,7 @@ impl ApiServer {
                     return Err(not_built("this kind of patch of a scale"));
                 }
                 let mut scale = before.clone();
-                patch::apply(kind, &call.request.body, &mut scale)?;
+                patch::apply(kind, &call.request.body, &mut scale, self.steps_max())?;
                 scale
             }
             Method::Post | Method::Delete => return Err(method_not_allowed()),

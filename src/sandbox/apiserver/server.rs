@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::auth::{Bearing, TokenHash, User, Users};
 use super::registry::{Registry, ResourceType};
 use super::route::{self, Form, Place, Query, Target, View};
 use super::seeded::Seeded;
@@ -36,6 +37,10 @@ pub struct Options {
     pub window: usize,
     /// Whether `managedFields` are kept. They cost more than all the rest of a write; who applies nothing needs none.
     pub field_managers: bool,
+    /// Whom the server knows. Without it whoever asks may do everything, and the server has no roles of its own.
+    pub auth: Option<Arc<Users>>,
+    /// Whether requests and objects may be too large.
+    pub size_limits: bool,
 }
 
 impl Default for Options {
@@ -47,6 +52,8 @@ impl Default for Options {
             bookmark_period_ms: 60_000,
             window: 20_000,
             field_managers: true,
+            auth: None,
+            size_limits: false,
         }
     }
 }
@@ -71,6 +78,10 @@ pub struct ApiServer {
     pub(super) now: Time,
     /// Warnings of the request in work.
     pub(super) warnings: Vec<String>,
+    /// Who sent the request in work; none for the server itself.
+    pub(super) user: Option<Arc<User>>,
+    /// Tokens of ServiceAccounts that were found good a moment ago.
+    pub(super) bearings: BTreeMap<TokenHash, Bearing>,
 }
 
 /// One request, taken apart.
@@ -123,12 +134,17 @@ impl ApiServer {
             addresses: 0,
             now: Time(0),
             warnings: Vec::new(),
+            user: None,
+            bearings: BTreeMap::new(),
             options,
         };
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             server.made("/api/v1/namespaces", "Namespace", name);
             // As in a cluster that has been up for a moment: pods are not admitted without it.
             server.made(&format!("/api/v1/namespaces/{name}/serviceaccounts"), "ServiceAccount", "default");
+        }
+        if server.authenticates() {
+            server.make_default_roles();
         }
         server
     }
@@ -226,6 +242,7 @@ impl ApiServer {
                 "invalid timeout specified in the request URL - time: invalid duration \"{text}\""
             )));
         }
+        self.check_body(call.request)?;
         if !call.place.subresource.is_empty() {
             return self.subresource(call);
         }
@@ -257,7 +274,7 @@ impl ApiServer {
             _ if everywhere => Err(no_such_page()),
             Method::Post if ty.allows("create") && ty.allows("list") => self.create(call),
             Method::Post if ty.plural == "bindings" && ty.builtin => self.bind(call),
-            Method::Post if ty.allows("create") => Err(not_built(&format!("the call {}", ty.qualified()))),
+            Method::Post if ty.allows("create") => self.review(call),
             Method::Delete if ty.allows("deletecollection") => self.delete_collection(call),
             Method::Put | Method::Patch if !ty.builtin => Err(bad_request("name must be provided")),
             _ => Err(method_not_allowed()),
@@ -278,10 +295,11 @@ impl ApiServer {
             ("binding", Method::Post) => self.bind(call),
             ("eviction", Method::Post) => self.evict(call),
             ("log", Method::Get) => self.log(call),
+            ("token", Method::Post) if ty.builtin => self.request_token(call),
             ("proxy", _) => self.proxy(call),
             ("exec" | "attach" | "portforward", _) if ty.builtin => self.reach_into(call),
             ("status", Method::Delete) if !ty.builtin => Err(verb_not_supported(ty, "delete")),
-            ("status" | "finalize" | "binding" | "eviction" | "log", _) => Err(method_not_allowed()),
+            ("status" | "finalize" | "binding" | "eviction" | "log" | "token", _) => Err(method_not_allowed()),
             _ => Err(not_built(&format!("the subresource {}/{}", ty.plural, sub.name))),
         }
     }
@@ -381,7 +399,7 @@ fn warning(text: &str) -> (String, String) {
     ("warning".into(), format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
-fn in_yaml(reply: Reply) -> Reply {
+pub(super) fn in_yaml(reply: Reply) -> Reply {
     let value: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     let text = serde_saphyr::to_string(&value).unwrap_or_default();
     let mut headers = reply.headers;

@@ -83,7 +83,7 @@ pub(super) fn status_text(status: &Value) -> Arc<[u8]> {
 }
 
 /// `group` falls away for the core group, as everywhere in `details`.
-fn details(group: &str, kind: &str, name: &str) -> Map<String, Value> {
+pub(super) fn details(group: &str, kind: &str, name: &str) -> Map<String, Value> {
     let mut map = Map::new();
     if !name.is_empty() {
         map.insert("name".into(), name.into());

@@ -72,7 +72,9 @@ impl ApiServer {
         }
         self.note_managers(call, &mut object, &old, sent.as_ref());
         count_generation(&ty, &mut object, &old, status_only);
-        let causes = Self::problems(&ty, &object, Some(&old), status_only && !ty.builtin);
+        self.admit_grant(call, &object, Some(&old))?;
+        let mut causes = Self::problems(&ty, &object, Some(&old), status_only && !ty.builtin);
+        causes.extend(self.oversize(&ty, &object));
         Self::refuse(&ty, &object, &causes)?;
         if ends(&ty, &object, &old) {
             if !call.dry_run() {
@@ -87,6 +89,7 @@ impl ApiServer {
         if call.dry_run() {
             return Ok(Outcome::Value(200, object));
         }
+        self.check_storable(&ty, &object)?;
         let entry = self.store_object(&ty, &key, object);
         if is_definition(&ty) {
             self.settle_definition(&ty, &key, call.now);

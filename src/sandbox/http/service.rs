@@ -20,6 +20,7 @@ use super::access::{Access, status};
 use super::passing::{self, Backend, Backends, ForwardClient, Logs};
 use super::shared::{Called, SharedServer, WatchStream};
 use crate::api::wire::{Method, Reply, Request};
+use crate::sandbox::apiserver::auth::Credentials;
 use crate::sandbox::apiserver::{LogCall, ProxyCall};
 
 /// Body of a response: whole, or a stream that ends when its source does.
@@ -57,11 +58,16 @@ impl ApiService {
     {
         let (parts, body) = request.into_parts();
         let mut target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+        let sent =
+            Credentials::from_headers(parts.headers.iter().filter_map(|(n, v)| Some((n.as_str(), v.to_str().ok()?))));
+        let mut credentials = sent.clone().of_server();
         if let Some(access) = &self.access {
             let given = text(&parts.headers, header::AUTHORIZATION);
             let given = parts.headers.contains_key(header::AUTHORIZATION).then_some(given.as_str());
             match access.admit(given, parts.method.as_str(), &target) {
                 Ok(admitted) => target = admitted.to_owned(),
+                // A server that knows people decides about them itself.
+                Err(_) if self.server.authenticates() => credentials = sent,
                 Err(refusal) => return whole(&refusal),
             }
         }
@@ -84,7 +90,7 @@ impl ApiService {
             user_agent: text(&parts.headers, header::USER_AGENT),
             body: Arc::from(body.as_ref()),
         };
-        match self.server.call(&request) {
+        match self.server.call_as(&request, &credentials) {
             Called::Reply(reply) => whole(&reply),
             Called::Watch(stream) => watch(stream),
             Called::Proxy(call) => self.proxy(call).await,
@@ -135,7 +141,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> String {
 
 fn too_large() -> Reply {
     let text = format!("Request entity too large: limit is {BODY_LIMIT}");
-    status(413, json!({"message": text, "reason": "RequestEntityTooLarge", "details": {}, "code": 413}))
+    status(413, json!({"message": text, "reason": "RequestEntityTooLarge", "code": 413}))
 }
 
 /// A whole reply as a response.

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::api::Time;
 use crate::api::wire::{Reply, Request};
+use crate::sandbox::apiserver::auth::Credentials;
 use crate::sandbox::apiserver::{Answer, ApiServer, Line, LogCall, ProxyCall, WatchEvent, WatchId};
 
 /// Tells the time; the core itself never asks.
@@ -32,6 +33,7 @@ const LAG_LINES: usize = 100_000;
 pub struct SharedServer {
     inner: Mutex<Inner>,
     clock: Clock,
+    authenticates: bool,
     /// The next tick may have moved.
     changed: Notify,
 }
@@ -69,7 +71,14 @@ pub struct WatchStream {
 impl SharedServer {
     /// Wraps a server.
     pub fn new(server: ApiServer, clock: Clock) -> Arc<Self> {
-        Arc::new(Self { inner: Mutex::new(Inner { server, streams: BTreeMap::new() }), clock, changed: Notify::new() })
+        let authenticates = server.authenticates();
+        let inner = Mutex::new(Inner { server, streams: BTreeMap::new() });
+        Arc::new(Self { inner, clock, authenticates, changed: Notify::new() })
+    }
+
+    /// Whether the server asks who asks.
+    pub fn authenticates(&self) -> bool {
+        self.authenticates
     }
 
     /// Present time of the server's clock.
@@ -93,11 +102,20 @@ impl SharedServer {
         out
     }
 
-    /// One request.
+    /// One request of whoever runs the server.
     pub fn call(self: &Arc<Self>, request: &Request) -> Called {
+        self.answered(|server, now| server.handle(request, now))
+    }
+
+    /// One request of whoever sent it.
+    pub fn call_as(self: &Arc<Self>, request: &Request, credentials: &Credentials) -> Called {
+        self.answered(|server, now| server.serve(request, credentials, now))
+    }
+
+    fn answered(self: &Arc<Self>, ask: impl FnOnce(&mut ApiServer, Time) -> Answer) -> Called {
         let now = self.now();
         let mut inner = self.lock();
-        let answer = inner.server.handle(request, now);
+        let answer = ask(&mut inner.server, now);
         let called = match answer {
             Answer::Reply(reply) => Called::Reply(reply),
             Answer::Proxy(call) => Called::Proxy(call),

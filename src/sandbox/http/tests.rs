@@ -13,6 +13,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use super::*;
 use crate::api::Time;
 use crate::api::wire::{Method, Reply, Request};
+use crate::sandbox::apiserver::auth::{User, Users};
 use crate::sandbox::apiserver::{ApiServer, LogCall, Options, ProxyCall};
 
 fn server() -> Arc<SharedServer> {
@@ -45,6 +46,32 @@ async fn get(url: &str, token: Option<&str>) -> http::Response<hyper::body::Inco
 
 async fn text(response: http::Response<hyper::body::Incoming>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn people_of_a_server_ask_beside_its_own_token() {
+    let users = Users::new("https://here").with("of-bob", User::new("bob", &["dev"]));
+    let options = Options { auth: Some(Arc::new(users)), ..Options::default() };
+    let server = SharedServer::new(ApiServer::new(options), wall_clock());
+    let listening = listening(&server).await;
+    let url = format!("{}{MAPS}", listening.url());
+    let who = "\"system:anonymous\"";
+    for (url, token, status, says) in [
+        (url.clone(), Some("t"), 200, "ConfigMapList"),
+        (format!("{}/t{MAPS}", listening.url()), None, 200, "ConfigMapList"),
+        (url.clone(), Some("of-bob"), 403, "\"bob\""),
+        (url.clone(), Some("of-nobody"), 401, "Unauthorized"),
+        (url, None, 403, who),
+    ] {
+        let response = get(&url, token).await;
+        assert_eq!(response.status(), status, "{token:?}");
+        let text = text(response).await.replace("\\\"", "\"");
+        assert!(text.contains(says) && !text.contains("of-"), "{text}");
+    }
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let as_bob = http::Request::get(format!("{}/t{MAPS}", listening.url())).header("impersonate-user", "bob");
+    let response = client.request(as_bob.body(Full::default()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 403);
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

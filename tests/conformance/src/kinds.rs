@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// What no one looks up.
 const DROPPED: &[&str] = &["description", "title", "example"];
 /// Kinds of bodies that are no resources of their own.
-const BODIES: &[&str] = &["Scale", "Eviction", "DeleteOptions"];
+const BODIES: &[&str] = &["Scale", "Eviction", "DeleteOptions", "TokenRequest"];
 
 /// From OpenAPI v3 documents, one for each version of a group: the schemas that the sandbox's types reach, without prose.
 pub fn kinds(documents: &[Value]) -> Value {

@@ -9,6 +9,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::bulk;
+
 #[derive(Deserialize)]
 struct Topic {
     cases: Vec<Case>,
@@ -73,13 +75,16 @@ impl Exchange {
         self.request.get("headers").and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
     }
 
-    /// The text that was sent; `None` where it is not recorded.
+    /// The text that was sent, made anew where it was too big to keep; `None` where that cannot be done.
     pub(crate) fn body(&self) -> Option<String> {
         if self.request.contains_key("rawBody") {
             return Some(self.text("rawBody"));
         }
         let Some(body) = self.request.get("body") else {
-            return (!self.request.contains_key("bodyNote")).then(String::new);
+            if self.request.contains_key("bodyNote") {
+                return bulk::body(&self.text("bodyNote"), self.response.body.as_ref().unwrap_or(&Value::Null));
+            }
+            return Some(String::new());
         };
         let text = match serde_json::from_str::<Value>(body.get()) {
             // A lone word was JSON text in quotes; other text that is not JSON stands as it was sent.

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::compare::{Bound, Findings, without_managed_fields};
 use crate::recording::{Case, Exchange};
 use crate::scope;
+use crate::sender;
 
 /// What the comparison of a case says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,7 +54,8 @@ fn post(server: &mut ApiServer, target: &str, body: &Value) -> Result<()> {
 
 /// A server with the CustomResourceDefinitions of the recordings.
 pub(crate) fn base_server(definitions: &[Value]) -> Result<ApiServer> {
-    let mut server = ApiServer::new(Options::default());
+    let mut server =
+        ApiServer::new(Options { auth: Some(Arc::new(sender::users())), size_limits: true, ..Options::default() });
     for definition in definitions {
         post(&mut server, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)?;
     }
@@ -83,6 +85,8 @@ struct Replay<'a> {
     open: Vec<Open<'a>>,
     /// Version when the case began.
     began: u64,
+    /// The last token that the server issued for itself.
+    issued: Option<String>,
 }
 
 /// Replays one case on a copy of the base server.
@@ -100,6 +104,7 @@ pub(crate) fn case(base: &ApiServer, topic: &str, case: &Case) -> Verdict {
         lines: BTreeMap::new(),
         open: Vec::new(),
         began: 0,
+        issued: None,
     };
     if let Some(namespace) = &case.namespace {
         let made = post(&mut replay.server, "/api/v1/namespaces", &json!({"metadata": {"name": namespace}}))
@@ -158,9 +163,7 @@ impl<'a> Replay<'a> {
             self.findings.explain(reason);
             return Ok(());
         }
-        if !exchange.token().is_empty() || headers.contains_key("impersonate-user") {
-            return Err("the sandbox knows no users".into());
-        }
+        let credentials = sender::credentials(exchange, &headers, self.issued.as_deref())?;
         let Some(method) = Method::parse(&method) else { return Err(format!("method {method}")) };
         let Some(body) = exchange.body() else {
             self.findings.explain(scope::UNSENT);
@@ -186,7 +189,7 @@ impl<'a> Replay<'a> {
             user_agent: header("user-agent"),
             body: Arc::from(body.into_bytes()),
         };
-        let answer = self.server.handle(&request, self.now);
+        let answer = self.server.serve(&request, &credentials, self.now);
         self.collect();
         let before = self.findings.differences.len();
         match answer {
@@ -201,6 +204,8 @@ impl<'a> Replay<'a> {
                 }
                 self.reply(exchange, &reply);
                 self.remember_random(&object_path, &reply);
+                self.issued =
+                    sender::issued(&serde_json::from_slice(&reply.body).unwrap_or_default()).or(self.issued.take());
             }
             Answer::Watch(id) => self.open.push(Open { id, number, exchange }),
             Answer::Proxy(_) => return Err("what stands behind a Service is not part of the server".into()),

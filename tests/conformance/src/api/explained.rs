@@ -251,6 +251,21 @@ fn without_object(text: &str) -> String {
     }
 }
 
+/// What is off, and what of it is not there when it is on.
+const ACCESS: &str = "
+## Users, roles and limits
+
+They are off, and whoever reaches the server may do everything: reviews and `serviceaccounts/token` are refused with 501.
+`Options::auth` and `Options::size_limits` of the server (`src/sandbox/apiserver/`) turn them on; how they answer then is compared with recordings (`make kube-api`, topic `auth`).
+With them, these differ from a real server:
+
+* Of the roles that a fresh cluster has there are `cluster-admin`, `system:basic-user`, `system:discovery` and `system:public-info-viewer`. No controller puts aggregated ClusterRoles together, and roles that were changed are not mended.
+* Rules decide alone: there are no authorizer for nodes, no webhooks and no conditions on field or label selectors.
+* Tokens of ServiceAccounts are signed with HS256 by a key of the server, so nobody else can check them. They are bound to no Pod, Secret or Node: such a request is refused with 501. Secrets of type `kubernetes.io/service-account-token` get no token.
+* Who impersonates his own node needs the verb for any node.
+* etcd's limit counts an object as JSON text, which is longer than what is kept of a built-in kind.
+";
+
 /// The list of all of them as a page for `docs/`.
 pub fn page() -> String {
     let mut out = String::from(
@@ -264,6 +279,7 @@ pub fn page() -> String {
         let words = e.rewrite.words();
         let _ = writeln!(out, "| {} | `{}` | `{}` | {words} | {} |", e.name, e.requests, e.pointer, e.reason);
     }
+    out.push_str(ACCESS);
     out
 }
 
