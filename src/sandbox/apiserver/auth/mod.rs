@@ -96,7 +96,7 @@ impl fmt::Debug for Users {
 
 impl Users {
     /// Nobody but ServiceAccounts. `issuer` names the server in their tokens, and is the audience of those that are meant
-    /// for it.
+    /// for it. As long as nobody else is known, whoever knows the server's seed could sign such tokens himself.
     pub fn new(issuer: impl Into<String>) -> Self {
         Self { issuer: issuer.into(), by_token: BTreeMap::new() }
     }
