@@ -68,15 +68,15 @@ kube-api: ## Recorded answers of a real API server, replayed on the sandbox's
 	cargo run --locked --quiet --package conformance -- kube-api
 
 samples: ## Sample manifests of KubeRay: accepted, kept whole, valid, carried out as far as they are built
-	cargo run --locked --quiet --package conformance -- samples
+	cargo run --locked --quiet --package conformance -- samples --strict
 
 # Not yet part of `make test`: what differs is being mended.
 golden: ## What KubeRay's operator was recorded to do, played against our core: every case of every kind, write by write
 	cargo run --locked --quiet --package conformance -- golden
 
-# Exit code 2 says that there is no real server here: that is a line, no failure.
+# Exit code 3 says that there is no real server here: that is a line, no failure; in CI it is one.
 api: ## A table of requests sent to the sandbox's API server and to a real one (make planes): equal answers
-	@cargo run --locked --quiet --package conformance -- api || { test $$? -eq 2 && $(call skip,api,no real API server here: `make planes` builds one); }
+	@cargo run --locked --quiet --package conformance -- api || { test $$? -eq 3 && test -z "$$CI" && $(call skip,api,no real API server here: `make planes` builds one); }
 
 crash-points: ## The controller dies at every write of one RayJob's life, in three variants; REPLICAS=3: another takes over
 	cargo run --locked --quiet --package kit -- crash-points --replicas $(REPLICAS)

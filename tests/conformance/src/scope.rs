@@ -27,7 +27,7 @@ pub(crate) fn not_askable(method: &str, headers: &std::collections::BTreeMap<Str
     None
 }
 
-const GROUPS: &str = "discovery and OpenAPI show what the sandbox has, which is less";
+pub(crate) const GROUPS: &str = "discovery and OpenAPI show what the sandbox has, which is less";
 pub(crate) const GO: &str = "the text shows insides of the real server's program";
 
 /// Whether a difference at one exchange is known, and why it is there.

@@ -31,8 +31,8 @@ enum Rewrite {
     /// Of the real server's, only what the sandbox has too: fields by name, list elements by their `name`, `resource` or
     /// `metadata.name`.
     Part,
-    /// Without the field of this name, at any depth.
-    Without(&'static str),
+    /// Headings of tables without their descriptions.
+    Headings,
     /// Only the first line, up to a Go struct in it.
     FirstLine,
     /// The quoted object in `Invalid value: "{…}": why` is left out.
@@ -44,7 +44,7 @@ impl Rewrite {
         match self {
             Self::Leave => "left out on both sides".to_owned(),
             Self::Part => "of the real answer, what the sandbox has too".to_owned(),
-            Self::Without(field) => format!("without the fields `{field}`"),
+            Self::Headings => "headings of tables without the field `description`".to_owned(),
             Self::FirstLine => "only the first line, up to a Go struct".to_owned(),
             Self::WithoutObject => "without the object that the message quotes".to_owned(),
         }
@@ -55,6 +55,8 @@ const GROUPS: &str = "the sandbox serves the groups and kinds that Ray's surroun
                       serves is described as there";
 const COLUMNS: &str = "headings of tables come without the long sentences of the Go types, which kubectl does not show";
 const GO_DIFF: &str = "after what may change of a Pod or a Job's template, the real server prints Go structs";
+/// How Go structs begin in messages.
+const GO_STRUCTS: &[&str] = &["Spec{", "Invalid value: {", "Invalid value: core."];
 const GO_ORDER: &str = "messages quote the patched object with its fields in the order of Go's structs; here they come by \
                         name";
 
@@ -116,18 +118,12 @@ const ALL: &[Explained] = &[
         reason: "the documents hold what kubectl reads: kinds with their fields, and which parameters writes take; prose, \
                  lists and reads are left out",
     },
-    Explained {
-        name: "headings",
-        requests: "GET *",
-        pointer: "/body/columnDefinitions",
-        rewrite: Rewrite::Without("description"),
-        reason: COLUMNS,
-    },
+    Explained { name: "headings", requests: "GET *", pointer: "/body", rewrite: Rewrite::Headings, reason: COLUMNS },
     Explained {
         name: "headings of a watch",
         requests: "WATCH *",
         pointer: "/events",
-        rewrite: Rewrite::Without("description"),
+        rewrite: Rewrite::Headings,
         reason: COLUMNS,
     },
     Explained {
@@ -186,11 +182,15 @@ impl Explained {
                 *b = Value::Null;
             }
             Rewrite::Part => *a = part(a, b),
-            Rewrite::Without(field) => {
-                without(a, field);
-                without(b, field);
+            Rewrite::Headings => {
+                headings(a);
+                headings(b);
             }
             Rewrite::FirstLine => {
+                let shows_structs = |text: &str| GO_STRUCTS.iter().any(|shown| text.contains(shown));
+                if !a.as_str().is_some_and(shows_structs) {
+                    return false;
+                }
                 for side in [a, b] {
                     if let Some(text) = side.as_str() {
                         let line = text.lines().next().unwrap_or_default();
@@ -217,6 +217,9 @@ fn part(whole: &Value, like: &Value) -> Value {
         named.or_else(|| v["metadata"]["name"].as_str()).map(str::to_owned)
     };
     match (whole, like) {
+        // Nothing at all is no part: it would be equal to everything.
+        (Value::Object(a), Value::Object(b)) if b.is_empty() && !a.is_empty() => whole.clone(),
+        (Value::Array(a), Value::Array(b)) if b.is_empty() && !a.is_empty() => whole.clone(),
         (Value::Object(a), Value::Object(b)) => {
             let kept = a.iter().filter_map(|(k, v)| Some((k.clone(), part(v, b.get(k)?))));
             Value::Object(kept.collect::<Map<_, _>>())
@@ -231,13 +234,22 @@ fn part(whole: &Value, like: &Value) -> Value {
     }
 }
 
-fn without(value: &mut Value, field: &str) {
+/// Takes the descriptions out of the headings of tables, wherever a table stands: nothing else has such.
+fn headings(value: &mut Value) {
     match value {
         Value::Object(map) => {
-            map.remove(field);
-            map.values_mut().for_each(|v| without(v, field));
+            for (key, inner) in map.iter_mut() {
+                match inner {
+                    Value::Array(columns) if key == "columnDefinitions" => {
+                        columns.iter_mut().filter_map(Value::as_object_mut).for_each(|column| {
+                            column.remove("description");
+                        });
+                    }
+                    inner => headings(inner),
+                }
+            }
         }
-        Value::Array(list) => list.iter_mut().for_each(|v| without(v, field)),
+        Value::Array(list) => list.iter_mut().for_each(headings),
         _ => {}
     }
 }

@@ -34,7 +34,22 @@ pub struct ApiReport {
     pub used: BTreeMap<&'static str, usize>,
 }
 
+/// A table of fewer requests says little.
+const REQUESTS_MIN: usize = 300;
+
 impl ApiReport {
+    /// What only all stories together show: a table that has shrunk, and explanations that explain nothing any more.
+    fn judge_whole(&mut self) {
+        let sent = self.equal + self.explained + self.different.len();
+        if sent < REQUESTS_MIN {
+            self.different.push(format!("the table has {sent} requests, fewer than {REQUESTS_MIN}"));
+        }
+        let unused = Explained::all().iter().filter(|known| !self.used.contains_key(known.name));
+        let unused: Vec<String> =
+            unused.map(|known| format!("the explained difference '{}' was never met", known.name)).collect();
+        self.different.extend(unused);
+    }
+
     /// The last line of the report.
     pub fn summary(&self) -> String {
         format!("api: {} equal, {} explained, {} different", self.equal, self.explained, self.different.len())
@@ -58,6 +73,9 @@ pub async fn api(only: Option<&str>) -> Result<std::result::Result<ApiReport, St
             pair.real.forget();
             pair.sandbox.finish();
         }
+    }
+    if only.is_none() {
+        report.judge_whole();
     }
     Ok(Ok(report))
 }
@@ -186,7 +204,14 @@ impl Pair {
                 None => self.real.ask(&real, step.verb == Verb::Watch || real.is_watch()).await?,
             };
             theirs.note(step, got);
-            ours.note(step, self.sandbox.ask(&here));
+            let ours_got = self.sandbox.ask(&here);
+            if let (Some(status), Got::Reply(reply)) = (step.until, &ours_got)
+                && reply.status != status
+            {
+                let body = String::from_utf8_lossy(&reply.body);
+                report.different.push(format!("{}: {}: here {} {body}", story.name, step.line(), reply.status));
+            }
+            ours.note(step, ours_got);
             if step.until.is_some() {
                 theirs.answers.pop();
                 ours.answers.pop();

@@ -17,6 +17,9 @@ const NOW: Time = Time(1_800_000_000_000);
 /// A hub's API server: our definitions and Volcano's.
 pub(super) struct Server(ApiServer);
 
+/// Groups whose definitions are all there: what they do not know is misspelt.
+const OURS: &[&str] = &["ray.io", "rayfleet.io", "scheduling.volcano.sh"];
+
 impl Server {
     /// With the namespaces that the documents name. Of a kind that is somebody else's (a Gateway, say) the definition is
     /// that one's to install, before the manifest: here it is one that takes everything.
@@ -31,6 +34,7 @@ impl Server {
             let (api_version, kind) = (text(&document["apiVersion"]), text(&document["kind"]));
             if let Some((group, version)) = api_version.split_once('/')
                 && group.contains('.')
+                && !OURS.contains(&group)
                 && server.0.registry().find_kind(&api_version, &kind).is_none()
             {
                 server.must_take(&stranger(group, version, &kind))?;
