@@ -44,9 +44,8 @@ pub(crate) fn known(topic: &str, case: &str, number: usize) -> Option<&'static s
         }
         ("defaults", "job", 4) => GO,
         ("defaults", "node-namespace", 8) => "the version of a namespace that the server made itself",
-        ("with-controllers", "propagation-background" | "propagation-orphan", 5) | (_, "propagation-orphan", 9) => {
-            "the collector's workers write in no fixed order: the recorded one took the second object first"
-        }
+        ("with-controllers", "propagation-background" | "propagation-foreground" | "propagation-orphan", 5)
+        | (_, "propagation-orphan", 8 | 9) => "the collector's workers write in no fixed order",
         ("crd", "lifecycle", 6) => "a new type is served at once, not after a while of 429",
         ("discovery", "version-health", 0)
         | ("wire", "raw-text", 9)
@@ -54,6 +53,8 @@ pub(crate) fn known(topic: &str, case: &str, number: usize) -> Option<&'static s
         | ("auth", "forbidden", 12) => {
             "the version says what the server is, and the recorded one carries a build's placeholder"
         }
+        ("discovery", "version-health", 11 | 14) => "it has no metrics of its own, and no keys that others could check",
+        ("discovery", "openapi", 1 | 6) => "documents of OpenAPI are not written as protobuf",
         ("discovery", _, _) => GROUPS,
         ("wire", "numbers", 4 | 9) => "numbers beyond 64 bits are written and refused in other words",
         _ => return None,

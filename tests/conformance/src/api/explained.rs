@@ -55,8 +55,8 @@ const GROUPS: &str = "the sandbox serves the groups and kinds that Ray's surroun
                       serves is described as there";
 const COLUMNS: &str = "headings of tables come without the long sentences of the Go types, which kubectl does not show";
 const GO_DIFF: &str = "after what may change of a Pod or a Job's template, the real server prints Go structs";
-/// How Go structs begin in messages.
-const GO_STRUCTS: &[&str] = &["Spec{", "Invalid value: {", "Invalid value: core."];
+/// How Go structs, and differences of them, begin in messages.
+const GO_STRUCTS: &[&str] = &["Spec{", "Invalid value: {", "\n@@ "];
 const GO_ORDER: &str = "messages quote the patched object with its fields in the order of Go's structs; here they come by \
                         name";
 
