@@ -1,4 +1,4 @@
-//! Which recordings are outside of what the sandbox's server is, and which differences are known and why.
+//! Which differences from the recordings are known and why, which exchanges cannot be asked, and when controllers had time.
 //! Must not know how answers are compared.
 
 /// Recorded with garbage collector and namespace controller beside the server.
@@ -67,7 +67,5 @@ pub(crate) const PROTOBUF: &str = "JSON is answered where protobuf and JSON are 
 pub(crate) const FIELD_ORDER: &str = "below metadata, fields of built-in kinds come in the order of their names";
 /// Large documents.
 pub(crate) const SIZE_ONLY: &str = "only the size of the recorded answer is known";
-/// Requests of which only that much is known.
-pub(crate) const UNSENT: &str = "the body of a request is not recorded: it is not sent";
 /// Columns of tables.
 pub(crate) const DESCRIPTIONS: &str = "columns of tables come without the long descriptions of the Go types";

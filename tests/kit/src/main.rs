@@ -76,7 +76,7 @@ enum Command {
         /// Controller replicas.
         #[arg(long, default_value_t = 1, value_parser = count())]
         replicas: usize,
-        /// Print every write whose target contains this.
+        /// Print every write to a target, or of an object, whose name contains this, and every change of such objects.
         #[arg(long)]
         trace: Option<String>,
     },
@@ -86,7 +86,7 @@ enum Command {
         /// Only this one.
         #[arg(long, value_parser = PossibleValuesParser::new(DANGERS.map(Danger::name)))]
         only: Option<String>,
-        /// Print every write whose target contains this: of the mutant's stories, then of the one with the rule kept.
+        /// Print every write to a target, or of an object, whose name contains this: of the mutant's stories, then of the one with the rule kept.
         #[arg(long)]
         trace: Option<String>,
     },

@@ -36,7 +36,7 @@ pub struct Plan<'a> {
     pub jobs: usize,
     /// Replicas; with one, it is killed now and then; with more, all that [`Chaos`] has.
     pub replicas: usize,
-    /// Writes whose target contains this are printed.
+    /// Writes to targets and of objects whose name contains this are printed, and what the recorder sees of such objects.
     pub trace: Option<&'a str>,
 }
 

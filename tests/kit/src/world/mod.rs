@@ -108,7 +108,7 @@ pub struct World {
     pub writes: Vec<String>,
     /// Numbers of those at which a crash of one of several replicas is a story of its own.
     pub points: Vec<usize>,
-    /// Print every write whose target contains this (for a person who follows one seed).
+    /// Print every write to a target, or of an object, whose name contains this (for a person who follows one seed).
     pub trace: Option<String>,
     /// Rules that the replicas of this world do not keep.
     pub dangers: BTreeSet<Danger>,
