@@ -40,8 +40,10 @@ const ROUNDS_MAX: usize = 5;
 const FROZEN: &str = concat!("rayfleet/", env!("CARGO_PKG_VERSION"), " (seat a)");
 /// What an API server says to a write of a version that is not the latest, and to a second creation.
 const CONFLICT: u64 = 409;
-/// Kinds whose protocol lets a replica come back: its seat is its own again.
-const SEATS: &str = "leases";
+/// Of a replica that stands still, its seat's Lease alone is still its own.
+const SEATS: &str = "rayfleet-system/seat-";
+/// Units' Leases: queue and bucket units, and members' reservation units.
+const UNITS: [&str; 2] = ["rayfleet-system/q-", "rayfleet-system/m-"];
 
 /// Runs as a replica until standard input ends.
 async fn be_replica(words: &str) {
@@ -89,6 +91,18 @@ async fn holders(hub: &Client) -> BTreeSet<String> {
     units.iter().filter(is_unit).map(holder).filter_map(|h| Some(h.rsplit_once('#')?.0.to_owned())).collect()
 }
 
+fn on_member(write: &Write) -> bool {
+    write.object.0 == "us"
+}
+
+fn is_seat(write: &Write) -> bool {
+    write.object.1 == "leases" && write.object.2.starts_with(SEATS)
+}
+
+fn is_unit(write: &Write) -> bool {
+    write.object.1 == "leases" && UNITS.iter().any(|unit| write.object.2.starts_with(unit))
+}
+
 async fn submit(hub: &Client, name: &str) {
     let container = json!({"name": "ray-head", "image": "rayproject/ray:2.60.0",
                            "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}});
@@ -127,6 +141,9 @@ async fn play(fleet: &RealFleet) {
     let timeline = fleet.tunnels().join("timeline.jsonl");
     let recorder = Recorder::start(&watched(fleet), CONTROLLER, "fleet", &timeline).await.unwrap();
     let proxy = Proxy::start(fleet.hub.address()).await.unwrap();
+    // What it has to say to the hub, and to the member.
+    let ways = [&proxy, &fleet.ways[0]];
+    let on_its_way = || ways.map(Proxy::bytes_to_server);
     let kubeconfig = |name: &str, address| {
         let path = fleet.tunnels().join(format!("{name}.json"));
         fs::write(&path, fleet.controllers_kubeconfig(address)).unwrap();
@@ -134,48 +151,61 @@ async fn play(fleet: &RealFleet) {
     };
     let (direct, proxied) = (kubeconfig("direct", fleet.hub.address()), kubeconfig("proxied", proxy.address()));
     let _others = [replica("b", &direct), replica("c", &direct)];
-    let mut refused = 0;
+    let (mut refused, mut reached) = (0, 0);
     let mut round = 0;
-    while refused == 0 {
-        assert!(round < ROUNDS_MAX, "no late write was refused in {ROUNDS_MAX} rounds: none was sent?");
+    while refused == 0 || reached == 0 {
+        assert!(round < ROUNDS_MAX, "of {ROUNDS_MAX} rounds: {refused} late writes refused, {reached} on the member");
         let mut frozen = replica("a", &proxied);
+        ways.iter().for_each(|way| way.only(frozen.id().unwrap()));
         until("all three hold units", async || holders(&hub).await.len() == 3).await;
         for at in 0..JOB_COUNT {
             submit(&hub, &format!("job-{round}-{at}")).await;
         }
-        let known = recorder.with(|history| history.writes().len()).unwrap();
-        let at_work = |history: &History| history.writes_of(FROZEN, known).any(|write| write.object.1 != SEATS);
+        let count = || recorder.with(|history| history.writes().len()).unwrap();
+        let known = count();
+        let at_work = |history: &History| history.writes_of(FROZEN, known).any(on_member);
         until("a works on the jobs", async || recorder.with(at_work).unwrap()).await;
         // What it sends from now on is on its way when it freezes.
-        proxy.set(Mode::RequestsHeld);
+        ways.iter().for_each(|way| way.set(Mode::RequestsHeld));
         sleep(Duration::from_millis(PROFILE.renew_ms)).await;
         signal(&frozen, Signal::SIGSTOP);
-        let known = recorder.with(|history| history.writes().len()).unwrap();
+        let known = count();
         sleep(Duration::from_millis(2 * PROFILE.dead_ms)).await;
         until("the others have taken over", async || !holders(&hub).await.contains("a")).await;
         until("all jobs have ended", async || all_ended(&hub).await).await;
-        assert!(proxy.bytes_to_server() > 0, "it sends all the time");
+        assert!(on_its_way()[0] > 0, "it sends all the time");
+        println!("round {round}: {:?} bytes arrive late at hub and member", on_its_way());
         // It arrives while nobody waits for its answer: what refuses it is the object's version, no time limit.
-        proxy.set(Mode::Pass);
-        until("all of it has arrived", async || proxy.bytes_to_server() == 0).await;
+        ways.iter().for_each(|way| way.set(Mode::Pass));
+        until("all of it has arrived", async || on_its_way() == [0, 0]).await;
         let answered = |history: &History| history.writes_of(FROZEN, known).count() > 0;
         until("the hub has answered", async || recorder.with(answered).unwrap()).await;
-        sleep(Duration::from_millis(PROFILE.renew_ms)).await;
+        let thawed = count();
         signal(&frozen, Signal::SIGCONT);
-        sleep(Duration::from_millis(PROFILE.renew_ms)).await;
-        frozen.kill().await.unwrap();
+        // The same process takes part again, by a new turn of its seat.
+        let owns_again = |history: &History| {
+            let taken = history.writes_of(FROZEN, thawed).filter(|write| is_unit(write) && write.is_accepted());
+            taken.map(|write| write.at.clone()).min()
+        };
+        until("it owns a unit again", async || recorder.with(owns_again).unwrap().is_some()).await;
         let (late, accepted) = recorder
             .with(|history| {
-                let own = |write: &&Write| write.object.1 != SEATS;
-                let late = history.writes_of(FROZEN, known).filter(own).cloned().collect::<Vec<_>>();
-                (late, history.overtaken(FROZEN, known).into_iter().filter(own).cloned().collect::<Vec<_>>())
+                let owns_again = owns_again(history).unwrap();
+                // Its seat is its own again, the units and all the rest are others' until it has taken one.
+                let is_late = |write: &&Write| !is_seat(write) && write.at < owns_again;
+                let late: Vec<_> = history.writes_of(FROZEN, known).filter(is_late).cloned().collect();
+                (late, history.overtaken(FROZEN, known).into_iter().filter(is_late).cloned().collect::<Vec<_>>())
             })
             .unwrap();
         assert!(accepted.is_empty(), "{accepted:#?}");
-        refused = late.iter().filter(|write| write.code == CONFLICT).count();
-        for Write { object: (_, kind, name), verb, code, .. } in &late {
-            println!("round {round}: late {verb} of {kind} {name}: {code}");
+        reached += late.iter().filter(|write| on_member(write)).count();
+        refused += late.iter().filter(|write| write.code == CONFLICT).count();
+        for Write { object: (plane, kind, name), verb, code, .. } in &late {
+            println!("round {round}: late {verb} of {kind} {name} on {plane}: {code}");
         }
+        until("all three hold units", async || holders(&hub).await.len() == 3).await;
+        frozen.kill().await.unwrap();
+        until("two hold all units", async || holders(&hub).await.len() == 2).await;
         round += 1;
     }
     let verdict = recorder.finish().await.unwrap();

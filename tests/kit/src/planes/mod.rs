@@ -7,6 +7,7 @@
 
 mod access;
 mod binary;
+mod connection_owner;
 mod plane;
 mod process;
 mod proxy;

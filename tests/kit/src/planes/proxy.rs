@@ -1,5 +1,6 @@
-//! The network in front of a plane, with its faults: carries TCP connections to one address, or does not.
-//! Must not know what is said on them. What it cannot show: an address where nobody answers, since connections to it open.
+//! The network in front of a plane, with its faults: carries TCP connections to one address, or does not. The faults can be
+//! those of one process alone, as with a machine that is cut off.
+//! Must not know what is said on the connections. What it cannot show: an address where nobody answers, since connections to it open.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,6 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
+
+use super::connection_owner;
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 16 << 10;
@@ -69,6 +72,7 @@ impl Mode {
 pub struct Proxy {
     address: SocketAddr,
     mode: watch::Sender<Mode>,
+    whose: watch::Sender<Option<u32>>,
     to_server: Arc<AtomicUsize>,
     accepting: AbortHandle,
 }
@@ -88,8 +92,9 @@ impl Proxy {
         let (mode, seen) = watch::channel(Mode::Pass);
         let to_server = Arc::new(AtomicUsize::new(0));
         let terms = Terms { mode: seen, to_server: to_server.clone() };
-        let accepting = tokio::spawn(accept(listener, server, terms)).abort_handle();
-        Ok(Self { address, mode, to_server, accepting })
+        let (whose, of) = watch::channel(None);
+        let accepting = tokio::spawn(accept(listener, server, terms, of)).abort_handle();
+        Ok(Self { address, mode, whose, to_server, accepting })
     }
 
     /// Where it listens.
@@ -97,7 +102,13 @@ impl Proxy {
         self.address
     }
 
-    /// Bytes that clients have sent and the server has not got yet.
+    /// From now on the mode is for connections that this process (its id) opens; those of all others are carried. Call it
+    /// before the process connects: a connection's owner is looked up when it comes in.
+    pub fn only(&self, process: u32) {
+        self.whose.send_replace(Some(process));
+    }
+
+    /// Bytes that clients under the mode have sent and the server has not got yet.
     pub fn bytes_to_server(&self) -> usize {
         self.to_server.load(Ordering::Relaxed)
     }
@@ -115,13 +126,19 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, terms: Terms) {
+async fn accept(listener: TcpListener, server: SocketAddr, terms: Terms, whose: watch::Receiver<Option<u32>>) {
     // Owned here: what it holds ends with this task.
     let mut open = JoinSet::new();
+    let (_spared, pass) = watch::channel(Mode::Pass);
+    let spared = Terms { mode: pass, to_server: Arc::default() };
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((client, _)) => drop(open.spawn(carry(client, server, terms.clone()))),
+                Ok((client, from)) => {
+                    let meant = whose.borrow().is_none_or(|process| connection_owner::opened(process, from));
+                    let terms = if meant { &terms } else { &spared };
+                    open.spawn(carry(client, server, terms.clone()));
+                }
                 Err(_) => return,
             },
             Some(_) = open.join_next() => {}

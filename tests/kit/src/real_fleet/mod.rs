@@ -28,7 +28,7 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use crate::planes::{ADMINISTRATOR, Binary, Plane};
+use crate::planes::{ADMINISTRATOR, Binary, Plane, Proxy};
 
 /// Who the controller is, on every cluster (deploy/).
 pub const CONTROLLER: &str = "system:serviceaccount:rayfleet-system:rayfleet";
@@ -47,6 +47,8 @@ pub struct RealFleet {
     pub hub: Plane,
     /// The members, named as the hub knows them.
     pub members: Vec<Plane>,
+    /// By way of which the controllers reach each member, in the same order; they pass until told otherwise.
+    pub ways: Vec<Proxy>,
     /// Token of the controller on the hub.
     token: String,
     dir: tempfile::TempDir,
@@ -82,14 +84,17 @@ impl RealFleet {
         manifests::apply(&hub_client, &definitions).await?;
         manifests::apply(&hub_client, &manifests::of("hub")?).await?;
         let token = token(&hub_client).await?;
+        let mut ways = Vec::new();
         for plane in &planes {
             let there = client(&plane.kubeconfig(ADMINISTRATOR)).await?;
             manifests::apply(&there, &definitions).await?;
             manifests::apply(&there, &manifests::of("member")?).await?;
-            let kubeconfig = plane.kubeconfig_with(plane.address(), CONTROLLER, &self::token(&there).await?);
+            let way = Proxy::start(plane.address()).await?;
+            let kubeconfig = plane.kubeconfig_with(way.address(), CONTROLLER, &self::token(&there).await?);
             register(&hub_client, plane.name(), &kubeconfig).await?;
+            ways.push(way);
         }
-        let fleet = Self { hub, members: planes, token, dir };
+        let fleet = Self { hub, members: planes, ways, token, dir };
         fs::write(fleet.administrators(), fleet.all_contexts().to_string())?;
         Ok(fleet)
     }

@@ -15,7 +15,7 @@ const ROOT_ID: &str = "rayfleet.io/root-id";
 /// Where a fleet marks a cluster as its member.
 const HOME: &str = "/kube-system";
 /// Kinds of root objects and mirrors.
-const ROOTS: [&str; 2] = ["rayjobs", "rayclusters"];
+const ROOTS: [&str; 4] = ["rayjobs", "rayclusters", "rayservices", "raycronjobs"];
 /// What is the fleet's own on a hub.
 const OWN: [&str; 3] = ["placements", "memberclusters", "membercapacities"];
 const LEASES: &str = "leases";
@@ -23,6 +23,8 @@ const LEASE_NAMESPACE: &str = "rayfleet-system/";
 const FORBIDDEN: u64 = 403;
 /// Written by anybody about anything, and watched nowhere.
 const EVENTS: &str = "events";
+/// Below an object: what is asked of it there changes nothing that is stored.
+const NOTHING_STORED: [&str; 2] = ["token", "proxy"];
 
 /// Plane, resource, `namespace/name`.
 pub type Object = (String, String, String);
@@ -56,6 +58,16 @@ impl Write {
     /// Whether it was carried out.
     pub fn is_accepted(&self) -> bool {
         (200..300).contains(&self.code)
+    }
+
+    /// Whether it was carried out before the other one on the same object: by the versions that both made; by the times of
+    /// their answers where one made none, as a deletion, which is answered with what it met.
+    fn is_before(&self, other: &Self) -> bool {
+        let made = |write: &Self| write.version.filter(|_| write.verb != "delete");
+        match (made(self), made(other)) {
+            (Some(this), Some(that)) => this < that,
+            _ => self.at < other.at,
+        }
     }
 }
 
@@ -154,12 +166,11 @@ impl History {
 
     /// Takes in a line of an audit log; gives the line of the timeline where it is a write of the fleet.
     pub fn asked(&mut self, plane: &str, entry: &Entry) -> Option<Value> {
-        // What is created below an object (a token, a call through a proxy) changes nothing that is stored.
         let (resource, sub) = entry.right.resource.split_once('/').unwrap_or((&entry.right.resource, ""));
         if entry.user == self.user && entry.code == FORBIDDEN && !entry.reason.starts_with("allow") {
             self.violations.push(format!("{plane}: the fleet may not {} {}", entry.right.verb, entry.right.resource));
         }
-        if entry.user != self.user || !entry.is_write() || !["", "status"].contains(&sub) {
+        if entry.user != self.user || !entry.is_write() || NOTHING_STORED.contains(&sub) {
             return None;
         }
         let verb = if sub.is_empty() { entry.right.verb.clone() } else { format!("{} {sub}", entry.right.verb) };
@@ -190,9 +201,7 @@ impl History {
     /// Those of them that were carried out although another had written the object after the first `known` ones.
     pub fn overtaken<'a>(&'a self, agent: &'a str, known: usize) -> Vec<&'a Write> {
         let others: Vec<_> = self.writes.iter().skip(known).filter(|w| w.agent != agent && w.is_accepted()).collect();
-        let before = |other: &Write, write: &Write| {
-            other.object == write.object && other.version.is_some_and(|version| Some(version) < write.version)
-        };
+        let before = |other: &Write, write: &Write| other.object == write.object && other.is_before(write);
         let accepted = self.writes_of(agent, known).filter(|write| write.is_accepted());
         accepted.filter(|write| others.iter().any(|other| before(other, write))).collect()
     }
@@ -274,109 +283,4 @@ fn brief(status: &Value) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::real_fleet::audit::Right;
-
-    const USER: &str = "controller";
-
-    fn object(version: u64, annotations: &Value) -> Value {
-        json!({"metadata": {"namespace": "n", "name": "a", "resourceVersion": version.to_string(), "annotations": annotations}})
-    }
-
-    fn write(verb: &str, resource: &str, version: Option<u64>) -> Entry {
-        Entry {
-            user: USER.into(),
-            agent: "rayfleet (seat a)".into(),
-            right: Right { group: String::new(), resource: resource.into(), verb: verb.into() },
-            namespace: "n".into(),
-            name: "a".into(),
-            code: 200,
-            reason: String::new(),
-            version,
-            at: String::new(),
-            object: Value::Null,
-        }
-    }
-
-    #[test]
-    fn a_second_live_mirror_is_noticed_and_a_tombstone_is_none() {
-        let mirror = |version, deleted: bool| {
-            let mut mirror = object(version, &json!({GENERATION: "1", ROOT_ID: "r", FLEET_ID: "f"}));
-            if deleted {
-                mirror["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-            }
-            mirror
-        };
-        let mut history = History::of(USER, "f");
-        history.event("eu", "rayjobs", "ADDED", &mirror(1, false));
-        history.event("eu", "rayjobs", "MODIFIED", &mirror(2, true));
-        history.event("us", "rayjobs", "ADDED", &mirror(1, false));
-        assert!(history.judge().violations.is_empty());
-        history.event("ap", "rayjobs", "ADDED", &mirror(9, false));
-        assert_eq!(history.judge().violations.len(), 1);
-        // One that a list lacks is gone.
-        history.listed("us", "rayjobs", &BTreeSet::new());
-        history.listed("ap", "rayjobs", &BTreeSet::new());
-        history.event("eu", "rayjobs", "ADDED", &mirror(10, false));
-        assert_eq!(history.judge().violations.len(), 1);
-    }
-
-    #[test]
-    fn a_change_of_a_strangers_object_is_noticed_also_where_the_change_stamps_it() {
-        for (verb, before, wrong) in
-            [("patch", json!({}), 1), ("patch", json!({FLEET_ID: "f"}), 0), ("patch", json!({FLEET_ID: "g"}), 1)]
-        {
-            let mut history = History::of(USER, "f");
-            history.event("eu", "pods", "ADDED", &object(1, &before));
-            history.event("eu", "pods", "MODIFIED", &object(2, &json!({FLEET_ID: "f"})));
-            history.asked("eu", &write(verb, "pods", Some(2)));
-            assert_eq!(history.judge().violations.len(), wrong, "{before}");
-        }
-        let mut history = History::of(USER, "f");
-        history.event("eu", "pods", "ADDED", &object(1, &json!({})));
-        history.asked("eu", &write("delete", "pods", None));
-        history.asked("hub", &write("update", "configmaps", None));
-        assert_eq!(history.judge().violations.len(), 2);
-        let mut history = History::of(USER, "f");
-        history.event("eu", "services", "ADDED", &object(1, &json!({FLEET_ID: "f"})));
-        history.asked("eu", &write("delete", "services", Some(1)));
-        assert!(history.judge().violations.is_empty());
-    }
-
-    #[test]
-    fn a_request_that_no_role_allows_is_noticed() {
-        let mut history = History::of(USER, "f");
-        let forbidden = Entry { code: 403, reason: "forbid: ".into(), ..write("list", "secrets", None) };
-        assert_eq!(history.asked("eu", &forbidden), None);
-        assert_eq!(history.judge().violations, ["eu: the fleet may not list secrets"]);
-    }
-
-    #[test]
-    fn a_write_after_anothers_is_told_from_one_before_it_and_from_one_refused() {
-        let by =
-            |agent: &str, version, code| Entry { agent: agent.into(), code, ..write("update", "rayjobs", version) };
-        let mut history = History::of(USER, "f");
-        history.asked("hub", &by("other", Some(1), 200));
-        for (entry, overtaken) in [
-            (by("frozen", Some(2), 200), 0),
-            (by("other", Some(3), 200), 0),
-            (by("frozen", None, 409), 0),
-            (by("frozen", Some(4), 200), 1),
-        ] {
-            history.asked("hub", &entry);
-            assert_eq!(history.overtaken("frozen", 1).len(), overtaken, "{entry:?}");
-        }
-        assert_eq!(history.writes_of("frozen", 2).count(), 2);
-    }
-
-    #[test]
-    fn a_write_that_no_watch_told_is_noticed() {
-        let mut history = History::of(USER, "f");
-        history.event("hub", "rayjobs", "ADDED", &object(1, &json!({})));
-        history.asked("hub", &write("update/status", "rayjobs", Some(1)));
-        history.asked("hub", &write("update", "rayjobs", Some(2)));
-        assert_eq!(history.unseen().len(), 1);
-        assert_eq!(history.judge().violations.len(), 1);
-    }
-}
+mod tests;

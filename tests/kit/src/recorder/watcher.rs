@@ -17,6 +17,8 @@ use super::{Shared, Watched};
 pub(super) const KINDS: &[(&str, &str)] = &[
     ("rayjobs", "/apis/ray.io/v1/rayjobs"),
     ("rayclusters", "/apis/ray.io/v1/rayclusters"),
+    ("rayservices", "/apis/ray.io/v1/rayservices"),
+    ("raycronjobs", "/apis/ray.io/v1/raycronjobs"),
     ("placements", "/apis/rayfleet.io/v1alpha1/placements"),
     ("memberclusters", "/apis/rayfleet.io/v1alpha1/memberclusters"),
     ("membercapacities", "/apis/rayfleet.io/v1alpha1/membercapacities"),
@@ -28,6 +30,9 @@ pub(super) const KINDS: &[(&str, &str)] = &[
     ("serviceaccounts", "/api/v1/serviceaccounts"),
     ("namespaces", "/api/v1/namespaces"),
     ("jobs", "/apis/batch/v1/jobs"),
+    ("ingresses", "/apis/networking.k8s.io/v1/ingresses"),
+    ("roles", "/apis/rbac.authorization.k8s.io/v1/roles"),
+    ("rolebindings", "/apis/rbac.authorization.k8s.io/v1/rolebindings"),
     ("podgroups", "/apis/scheduling.volcano.sh/v1beta1/podgroups"),
 ];
 /// Between two tries at what did not work.
