@@ -71,6 +71,9 @@ kinds! {
 }
 
 impl Kind {
+    /// Kinds of root objects.
+    pub const ROOTS: [Kind; 4] = [Kind::RayJob, Kind::RayCluster, Kind::RayService, Kind::RayCronJob];
+
     /// `apiVersion` as objects carry it: `ray.io/v1`, or `v1` for the core group.
     pub fn api_version(self) -> String {
         if self.group().is_empty() { self.version().to_owned() } else { format!("{}/{}", self.group(), self.version()) }

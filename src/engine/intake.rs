@@ -234,6 +234,8 @@ impl Engine {
                 (holding.hub_passed, holding.passed) = (true, true);
                 let of_unit = self.world.unbound_keys().filter(|(queue, _)| shards::queue_unit(queue) == **unit);
                 wake.extend(of_unit.map(|(_, key)| key.clone()));
+                let is_units = |key: &Key| shards::queue_unit(&self.world.queue_of(&key.id)) == **unit;
+                wake.extend(self.world.unreadable_roots().filter(is_units));
                 continue;
             };
             holding.hub_passed = true;
@@ -341,7 +343,7 @@ impl Engine {
         }
         let changed = before.keys().chain(after.keys()).filter(|name| before.get(*name) != after.get(*name));
         for (namespace, name) in changed {
-            if matches!(kind, Kind::RayJob | Kind::RayCluster) {
+            if Kind::ROOTS.contains(&kind) {
                 let id = Id::new(kind, namespace.clone(), name.clone());
                 keys.insert(Key { cluster: cluster.clone(), id });
             }

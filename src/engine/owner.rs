@@ -104,7 +104,10 @@ pub(super) fn of(world: &World, key: &Key) -> Result<Owner, Why> {
 fn of_root(world: &World, key: &Key) -> Result<Owner, Why> {
     let row = world.hub.get(&key.id);
     let Some((placement_row, placement)) = world.placement_of(&key.id).and_then(|p| Some((p, decision(p)?))) else {
-        let Some(row) = row else { return Err(Why::new("the object is not there")) };
+        // One that does not decode is told so by the owner of its queue.
+        let Some(row) = row.or_else(|| world.known_of(&key.id)) else {
+            return Err(Why::new("the object is not there"));
+        };
         let root = Root { key: key.clone(), identity: RootId(row.uid.0.clone()), placement: None, generation: 0 };
         return Ok(unbound(world, root));
     };

@@ -113,10 +113,26 @@ impl World {
         if let Some(queue) = stored.filter(|q| !q.is_empty()) {
             return queue.into();
         }
-        match self.hub.get(root) {
+        match self.hub.get(root).or_else(|| self.known_of(root)) {
             Some(row) => root::queue_of(&self.hub, row, &self.flags).into(),
             None => self.flags.default_queue.clone(),
         }
+    }
+
+    /// What is known of a root object on the hub that does not decode.
+    pub(super) fn known_of(&self, root: &Id) -> Option<&Row> {
+        self.hub.quarantined(root)?.known.as_deref()
+    }
+
+    /// Root objects on the hub that do not decode.
+    pub(super) fn unreadable_roots(&self) -> impl Iterator<Item = Key> {
+        Kind::ROOTS.into_iter().flat_map(|kind| {
+            let places = self.hub.table(kind).quarantined.keys();
+            places.map(move |(namespace, name)| Key {
+                cluster: Cluster::Hub,
+                id: Id::new(kind, namespace.clone(), name.clone()),
+            })
+        })
     }
 
     /// Number of units of a member that is registered.

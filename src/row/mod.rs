@@ -8,6 +8,7 @@ mod shapes;
 mod stream;
 mod strict;
 mod table;
+mod text;
 
 pub use decode::{DecodeError, decode};
 pub use facts::{

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::decode::{DecodeError, decode, known, parse_borrowed};
 use super::shapes::{Borrowed, Metadata, or_default};
+use super::text::{Text, WithMetadata};
 use super::{Quarantined, Row, strict};
 use crate::api::{Id, Kind, Uid, Version};
 
@@ -107,14 +108,7 @@ struct WireMeta {
     metadata: Metadata,
 }
 
-/// Enough of an object to say which one it is, even where the rest of its metadata has wrong types.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireName<'a> {
-    #[serde(borrow)]
-    metadata: Option<&'a RawValue>,
-}
-
+/// Enough of an object's metadata to say which one it is, even where the rest of them has wrong types.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct WireNameMeta<'a> {
@@ -128,16 +122,25 @@ struct WireNameMeta<'a> {
 
 /// Decodes one page of a list of `kind`. Fails only where the list as a whole is none.
 pub fn decode_list(kind: Kind, json: &[u8]) -> Result<ListPage, DecodeError> {
-    let list: WireList<'_> = parse_borrowed(json)?;
+    page(kind, &Text::of(json)).or_else(|error| page(kind, &Text::repaired(json, error)?))
+}
+
+/// Decodes one line of a watch of `kind`. Fails only where the line as a whole is none.
+pub fn decode_line(kind: Kind, json: &[u8]) -> Result<WatchLine, DecodeError> {
+    line(kind, &Text::of(json)).or_else(|error| line(kind, &Text::repaired(json, error)?))
+}
+
+fn page(kind: Kind, text: &Text<'_>) -> Result<ListPage, DecodeError> {
+    let list: WireList<'_> = parse_borrowed(&text.json)?;
     let version = Version::parse(&list.metadata.resource_version)
         .ok_or_else(|| DecodeError(format!("list of {kind}: metadata.resourceVersion is no number")))?;
     let (mut rows, mut quarantined) = (Vec::with_capacity(list.items.len()), Vec::new());
     for item in list.items {
-        match decode(kind, item.get().as_bytes()) {
+        match text.check(item.get()).and_then(|()| decode(kind, item.get().as_bytes())) {
             Ok(row) => rows.push(row),
             Err(error) => {
                 let (id, _) = which(kind, item.get());
-                let object = as_far_as_known(&id, item.get(), &error);
+                let object = as_far_as_known(&id, item.get(), text, &error);
                 quarantined.push((id, object));
             }
         }
@@ -146,27 +149,32 @@ pub fn decode_list(kind: Kind, json: &[u8]) -> Result<ListPage, DecodeError> {
     Ok(ListPage { rows, quarantined, version, next })
 }
 
-/// Decodes one line of a watch of `kind`. Fails only where the line as a whole is none.
-pub fn decode_line(kind: Kind, json: &[u8]) -> Result<WatchLine, DecodeError> {
-    let line: WireLine<'_> = parse_borrowed(json)?;
+fn line(kind: Kind, text: &Text<'_>) -> Result<WatchLine, DecodeError> {
+    let line: WireLine<'_> = parse_borrowed(&text.json)?;
     let object = line.object.get();
+    let aside = |error: &DecodeError| {
+        let (id, version) = which(kind, object);
+        let object = as_far_as_known(&id, object, text, error);
+        WatchLine::Quarantined { id, version, object }
+    };
     Ok(match &*line.what.0 {
-        "ADDED" | "MODIFIED" => match decode(kind, object.as_bytes()) {
+        "ADDED" | "MODIFIED" => match text.check(object).and_then(|()| decode(kind, object.as_bytes())) {
             Ok(row) if line.what.0 == "ADDED" => WatchLine::Added(Arc::new(row)),
             Ok(row) => WatchLine::Modified(Arc::new(row)),
-            Err(error) => quarantined(kind, object, &error),
+            Err(error) => aside(&error),
         },
-        "DELETED" => match parse_borrowed::<WireMeta>(object.as_bytes()) {
+        // Of one that is gone, nothing but its metadata matters.
+        "DELETED" => match text.check_metadata(object).and_then(|()| parse_borrowed::<WireMeta>(object.as_bytes())) {
             Ok(WireMeta { metadata: m }) if !m.name.is_empty() => match Version::parse(&m.resource_version) {
                 Some(version) => WatchLine::Deleted {
                     id: Id { kind, namespace: m.namespace, name: m.name },
                     uid: Uid(m.uid),
                     version,
                 },
-                None => quarantined(kind, object, &DecodeError("metadata.resourceVersion is no number".to_owned())),
+                None => aside(&DecodeError("metadata.resourceVersion is no number".to_owned())),
             },
-            Ok(_) => quarantined(kind, object, &DecodeError("metadata.name is missing".to_owned())),
-            Err(error) => quarantined(kind, object, &error),
+            Ok(_) => aside(&DecodeError("metadata.name is missing".to_owned())),
+            Err(error) => aside(&error),
         },
         "BOOKMARK" => {
             let (_, version) = which(kind, object);
@@ -189,14 +197,9 @@ pub fn decode_status(json: &[u8]) -> Option<(String, String)> {
     (status.kind == "Status").then_some((status.reason, status.message))
 }
 
-fn quarantined(kind: Kind, object: &str, error: &DecodeError) -> WatchLine {
-    let (id, version) = which(kind, object);
-    let object = as_far_as_known(&id, object, error);
-    WatchLine::Quarantined { id, version, object }
-}
-
-fn as_far_as_known(id: &Id, object: &str, error: &DecodeError) -> Quarantined {
-    let known = known(id.kind, object.as_bytes()).map(Box::new);
+fn as_far_as_known(id: &Id, object: &str, text: &Text<'_>, error: &DecodeError) -> Quarantined {
+    let metadata = text.check_metadata(object).ok();
+    let known = metadata.and_then(|()| known(id.kind, object.as_bytes())).map(Box::new);
     Quarantined { error: format!("{id}: {error}"), known }
 }
 
@@ -205,7 +208,7 @@ fn which(kind: Kind, object: &str) -> (Id, Version) {
     fn text(raw: Option<&RawValue>) -> Cow<'_, str> {
         raw.and_then(|raw| serde_json::from_str::<Borrowed<'_>>(raw.get()).ok()).unwrap_or_default().0
     }
-    let metadata = strict::from_slice::<WireName<'_>>(object.as_bytes()).unwrap_or_default().metadata;
+    let metadata = strict::from_slice::<WithMetadata<'_>>(object.as_bytes()).unwrap_or_default().metadata;
     let meta = metadata.and_then(|raw| strict::from_slice::<WireNameMeta<'_>>(raw.get().as_bytes()).ok());
     let meta = meta.unwrap_or_default();
     let version = Version::parse(&text(meta.resource_version)).unwrap_or_default();
@@ -230,6 +233,47 @@ mod tests {
         assert!(empty.rows.is_empty() && empty.next.is_none());
         assert!(decode_list(Kind::Job, br#"{"kind":"Status"}"#).is_err());
         assert!(decode_list(Kind::Job, b"<html>").is_err());
+    }
+
+    /// A Pod as the server sends it, with one byte that is no UTF-8 where `\u{1}` stands.
+    fn broken(json: &str) -> Vec<u8> {
+        json.bytes().map(|byte| if byte == 1 { 0xff } else { byte }).collect()
+    }
+
+    #[test]
+    fn a_byte_that_is_no_utf8_sets_aside_the_object_that_it_stands_in_and_no_other() {
+        let pod = |name: &str, spec: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"{name}","namespace":"n","uid":"u","resourceVersion":"9"}},"spec":{{"nodeName":"{spec}"}}}}"#
+            )
+        };
+        let list = |items: &[String]| {
+            let items = items.join(",");
+            broken(&format!(r#"{{"metadata":{{"resourceVersion":"70"}},"items":[{items}]}}"#))
+        };
+        let (whole, inside, name) = (pod("a", "ü?"), pod("b", "x\u{1}\u{1}é"), pod("c\u{1}", "x"));
+        let page = decode_list(Kind::Pod, &list(&[inside.clone(), whole.clone(), name.clone()])).unwrap();
+        assert_eq!(page.rows, [decode(Kind::Pod, whole.as_bytes()).unwrap()], "untouched");
+        let aside: Vec<_> = page.quarantined.iter().map(|(_, o)| (o.error.as_str(), o.known.is_some())).collect();
+        let told = [
+            ("Pod n/b: no UTF-8 at byte 94 of the object", true),
+            ("Pod n/c?: no UTF-8 at byte 22 of the object", false),
+        ];
+        assert_eq!(aside, told, "what its metadata say is known where they are sound");
+        // In the list's own fields it spoils the list.
+        let spoiled = broken("{\"metadata\":{\"resourceVersion\":\"7\u{1}\"},\"items\":[]}");
+        assert!(decode_list(Kind::Pod, &spoiled).is_err());
+
+        let line = |what: &str, object: &str| {
+            decode_line(Kind::Pod, &broken(&format!(r#"{{"type":"{what}","object":{object}}}"#)))
+        };
+        let Ok(WatchLine::Quarantined { id, version, object }) = line("MODIFIED", &inside) else {
+            panic!("it decodes")
+        };
+        assert_eq!((id, version, object.known.is_some()), (Id::new(Kind::Pod, "n", "b"), Version(9), true));
+        let gone = WatchLine::Deleted { id: Id::new(Kind::Pod, "n", "b"), uid: "u".into(), version: Version(9) };
+        assert_eq!(line("DELETED", &inside), Ok(gone), "its spec does not matter any more");
+        assert!(matches!(line("DELETED", &name), Ok(WatchLine::Quarantined { .. })));
     }
 
     #[test]

@@ -77,6 +77,9 @@ fn describe() {
     metrics::describe_gauge!("rayfleet_seat_held", "1 while this replica holds its seat");
 }
 
+/// Objects of one kind on one cluster that do not decode and are named. More of them have one cause.
+const QUARANTINED_MAX: usize = 20;
+
 /// What is read off a report rather than counted.
 fn of_report(report: &Report, text: &mut String) {
     let mut family = |name: &str, help: &str, lines: Vec<(String, f64)>| {
@@ -100,6 +103,14 @@ fn of_report(report: &Report, text: &mut String) {
         "Seconds since the last sign of life of a table",
         tables(&|t| t.heard_seconds_ago.map(|s| s as f64)),
     );
+    let aside = |t: &crate::shell::report::TableReport| {
+        let label = |name: &str| {
+            format!("cluster=\"{}\",kind=\"{}\",object=\"{}\"", escaped(&t.cluster), t.kind, escaped(name))
+        };
+        t.quarantined.keys().take(QUARANTINED_MAX).map(|name| (label(name), 1.0)).collect::<Vec<_>>()
+    };
+    let aside = report.tables.iter().flat_map(aside).collect();
+    family("rayfleet_object_quarantined", "An object that does not decode", aside);
     let stages = report.placements.iter().map(|(stage, n)| (format!("stage=\"{stage}\""), *n as f64)).collect();
     family("rayfleet_placements", "Placements by stage", stages);
     for (name, help, lines) in of_kuberay(report) {
@@ -176,7 +187,7 @@ mod tests {
             heard_seconds_ago: Some(2),
             silent: None,
             unserved: false,
-            quarantined: std::collections::BTreeMap::new(),
+            quarantined: [("n/bad \"x\"".to_owned(), "spec.nodeName: expected a string".to_owned())].into(),
         };
         let object = RayObject {
             cluster: "eu".into(),
@@ -196,6 +207,8 @@ mod tests {
         assert!(text.contains("rayfleet_table_heard_seconds_ago{cluster=\"eu\",kind=\"Pod\"} 2\n"), "{text}");
         let job = "cluster=\"eu\",name=\"train\",namespace=\"ns\",uid=\"u\",deployment_status=\"Running\"";
         assert!(text.contains(&format!("kuberay_job_deployment_status{{{job}}} 1\n")), "{text}");
+        let aside = r#"rayfleet_object_quarantined{cluster="eu",kind="Pod",object="n/bad \"x\""} 1"#;
+        assert!(text.contains(aside), "{text}");
         assert!(text.contains("rayfleet_placements{stage=\"Waiting\"} 2\n"), "{text}");
     }
 }

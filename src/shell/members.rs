@@ -214,8 +214,14 @@ async fn read(hub: &Client, secret: &SecretKey) -> Result<String, CredentialErro
         }
         status => return Err(CredentialError::Unread(format!("the hub answered {status} for {id}"))),
     }
-    let key = if secret.key.is_empty() { "kubeconfig" } else { &secret.key };
-    let body: Value = serde_json::from_slice(&reply.body)
+    kubeconfig_in(&reply.body, &id, &secret.key)
+}
+
+/// The kubeconfig's text in the body of a Secret, under this key of its data; an empty one means `kubeconfig`. An error
+/// says what is wrong with the object, and shows nothing of its data.
+pub fn kubeconfig_in(body: &[u8], id: &Id, key: &str) -> Result<String, CredentialError> {
+    let key = if key.is_empty() { "kubeconfig" } else { key };
+    let body: Value = serde_json::from_slice(body)
         .map_err(|_| CredentialError::Unread(format!("the hub's reply for {id} is no JSON")))?;
     let Some(encoded) = body["data"][key].as_str() else {
         return Err(CredentialError::Bad(format!("{id} has no key '{key}' in its data")));

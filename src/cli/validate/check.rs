@@ -10,6 +10,7 @@ use crate::api::ray::RayClusterSpec;
 use crate::api::wire::{Method, Request};
 use crate::api::{Kind, Time, yaml};
 use crate::plan::validate::{self, Refusal};
+use crate::row;
 use crate::sandbox::apiserver::{Answer, ApiServer, Options};
 
 /// Kinds that have rules.
@@ -157,13 +158,19 @@ impl Checker {
             return Ok(());
         }
         let stored = if taken { sent } else { answer };
-        if let Some(warning) = cluster(known, &stored) {
-            report.findings.push(place.refused(Severity::Warning, &warning));
+        if let Some((at, spec)) = cluster(known, &stored) {
+            let warning = validate::ray_cluster_warning(&spec, at);
+            report.findings.extend(warning.map(|warning| place.refused(Severity::Warning, &warning)));
+            report.findings.extend(same_names(&spec, at, place));
         }
         if let Err(refusal) = validate::object(known, &stored) {
             report.findings.push(place.refused(Severity::Error, &refusal));
         }
         if !taken {
+            // The controller reads what the server stored.
+            if let Err(error) = row::decode(known, stored.to_string().as_bytes()) {
+                report.findings.push(place.finding(Severity::Error, "Unreadable", "", error.to_string()));
+            }
             let name = text(&stored["metadata"]["name"]);
             let path = format!("{}/{name}", known.collection_path(Some("default")));
             let gone = Request::new(Method::Delete, path, "", [].into());
@@ -182,8 +189,8 @@ fn in_default(object: &Value) -> Value {
     object
 }
 
-/// The warning of the RayCluster in an object, if there is one.
-fn cluster(kind: Kind, object: &Value) -> Option<Refusal> {
+/// The RayCluster in an object, if there is one, and where it stands.
+fn cluster(kind: Kind, object: &Value) -> Option<(&'static str, RayClusterSpec)> {
     let at = match kind {
         Kind::RayJob => "spec.rayClusterSpec",
         Kind::RayService => "spec.rayClusterConfig",
@@ -191,8 +198,22 @@ fn cluster(kind: Kind, object: &Value) -> Option<Refusal> {
         _ => "spec",
     };
     let spec = object.pointer(&format!("/{}", at.replace('.', "/")))?;
-    let spec: RayClusterSpec = serde_json::from_value(spec.clone()).ok()?;
-    validate::ray_cluster_warning(&spec, at)
+    Some((at, serde_json::from_value(spec.clone()).ok()?))
+}
+
+/// Worker groups that nothing tells apart: KubeRay takes them, and counts the pods of each as those of all.
+fn same_names(spec: &RayClusterSpec, at: &str, place: &Place<'_>) -> Vec<Finding> {
+    let groups = spec.groups();
+    let first = |name: &str| groups.iter().position(|group| group.group_name == name);
+    let again =
+        groups.iter().enumerate().filter_map(|(i, group)| Some((i, first(&group.group_name).filter(|j| *j < i)?)));
+    again
+        .map(|(i, j)| {
+            let field = format!("{at}.workerGroupSpecs[{i}].groupName");
+            let message = format!("is the name of workerGroupSpecs[{j}] too: their pods cannot be told apart");
+            place.finding(Severity::Warning, "SameName", &field, message)
+        })
+        .collect()
 }
 
 /// A kind that has no rules here: nothing to say, unless it looks like one that has.
@@ -236,6 +257,8 @@ fn title(object: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const JOB: &str = "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: train}\nspec:\n  entrypoint: echo\n  \
@@ -316,6 +339,44 @@ mod tests {
         let text =
             JOB.replace("rayClusterSpec: {", "rayClusterSpec: {rayVersion: 2.52.0, authOptions: {mode: token}, ");
         assert_eq!(only(&text).1, "spec.rayClusterSpec.authOptions");
+    }
+
+    #[test]
+    fn two_groups_of_one_name_are_a_warning_that_names_both() {
+        let group = |name: &str| {
+            format!(
+                "  - {{groupName: {name}, minReplicas: 0, maxReplicas: 1, rayStartParams: {{}}, template: {{spec: {{containers: [{{name: w, image: i}}]}}}}}}\n"
+            )
+        };
+        let cluster = |names: &[&str]| {
+            let groups: String = names.iter().map(|name| group(name)).collect();
+            format!(
+                "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {{name: c}}\nspec:\n  headGroupSpec:\n    \
+                 rayStartParams: {{}}\n    template: {{spec: {{containers: [{{name: h, image: i}}]}}}}\n  workerGroupSpecs:\n{groups}"
+            )
+        };
+        assert_eq!(findings(&cluster(&["a", "b"])), []);
+        let (severity, field, message) = only(&cluster(&["a", "b", "a"]));
+        assert_eq!((severity, &*field), (Severity::Warning, "spec.workerGroupSpecs[2].groupName"));
+        assert!(message.contains("workerGroupSpecs[0]"), "{message}");
+    }
+
+    #[test]
+    fn what_the_controller_could_not_read_back_is_an_error() {
+        let mut cluster = json!({
+            "apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "c"},
+            "spec": {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {
+                "containers": [{"name": "h", "image": "i"}],
+            }}}},
+        });
+        assert_eq!(findings(&cluster.to_string()), []);
+        cluster["spec"]["newer"] = (0..105).fold(json!(1), |inner, _| json!({ "a": inner }));
+        let all = findings(&cluster.to_string());
+        let error = all.iter().find(|f| f.0 == Severity::Error).expect("an error");
+        assert_eq!((&*error.1, &*error.2), ("", "nested more than 100 levels deep"), "{all:?}");
+        // In YAML so many levels are refused before.
+        let deep = format!("spec: {}1{}", "{a: ".repeat(105), "}".repeat(105));
+        assert!(matches!(&findings(&deep)[..], [(Severity::Error, ..)]));
     }
 
     #[test]

@@ -271,3 +271,32 @@ fn the_end_of_an_unreadable_object_wakes_whoever_it_may_have_belonged_to() {
     story.tell(Input::Rows(eu_cluster(), Kind::Pod, gone));
     assert!(story.looked(Which::Withdraw));
 }
+
+#[test]
+fn an_unreadable_root_object_is_looked_at_by_the_owner_of_its_queue_and_by_nobody_else() {
+    for kind in Kind::ROOTS {
+        let mut story = Story::ready();
+        story.looks();
+        let known = json!({"metadata": {"name": "bad", "namespace": "n", "labels": {names::QUEUE_LABEL: "ml"}}});
+        let known = Some(Box::new(row(kind, known, 120)));
+        let (id, version) = (Id::new(kind, "n", "bad"), Version(120));
+        let object = Quarantined { error: "spec: expected a map".into(), known };
+        let unit: Arc<str> = shards::queue_unit("ml").into();
+        story.tell(Input::Unit(unit.clone(), Standing::Lost));
+        story.tell(Input::Rows(
+            Cluster::Hub,
+            kind,
+            TableChange::Quarantine { id: id.clone(), object: object.clone(), version },
+        ));
+        assert!(story.looks().is_empty(), "{kind}: another replica's");
+        story.tell(Input::Unit(unit, Standing::Held(6)));
+        story.later(1);
+        for listed in HUB_KINDS {
+            let quarantined = if *listed == kind { vec![(id.clone(), object.clone())] } else { Vec::new() };
+            let change = TableChange::Reset { rows: Vec::new(), quarantined, version, begun: story.now };
+            story.tell(Input::Rows(Cluster::Hub, *listed, change));
+        }
+        story.later(1);
+        assert!(story.looks().contains(&(Which::Place, "bad".to_owned())), "{kind}");
+    }
+}

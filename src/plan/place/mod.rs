@@ -11,6 +11,7 @@ mod selected;
 mod shares;
 #[cfg(test)]
 mod tests;
+mod told;
 mod unbuilt;
 mod verdict;
 
@@ -27,11 +28,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::gang::Gang;
-use super::root::{Root, is_unreadable, queue_of};
+use super::root::{Root, queue_of};
 use super::{Action, Ask, Flags, Note, Plan, Seen, Why, asked, decision, dependencies};
 use crate::api::fleet::{GangShape, MemberVerdict, Placement, Stage};
 use crate::api::names::ROOT_FINALIZER;
-use crate::api::{Cluster, Id, Kind, Time, member_unit};
+use crate::api::{Id, Kind, Time, member_unit};
 use crate::row::{Facts, Row, Tables};
 
 /// Other verdicts than the stored ones are written at most this often.
@@ -54,8 +55,8 @@ const TURN_EVERY: Duration = Duration::from_secs(1);
 pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
     let row = seen.hub.get(id);
     let placement = seen.placement_of(id.kind.name(), &id.namespace, &id.name);
-    if is_unreadable(seen.hub, id) {
-        return wait("it cannot be read");
+    if let Some(object) = seen.hub.quarantined(id) {
+        return told::unreadable(object);
     }
     match (row, placement) {
         (None, None) => Plan::default(),
@@ -105,15 +106,13 @@ fn first(seen: &Seen, row: &Row, now: Time) -> Plan {
             return wait("broke a rule before; KubeRay does not take that back either: apply it under a new name");
         }
         state => {
-            return wait(format!(
-                "has run before (its status says {state}) and has no Placement: it is not started a second time"
-            ));
+            return told::has_run(row, state);
         }
     }
     let ask = asked::of(seen, &root);
     let (shape, _) = match gang_of(&root, &ask) {
         Ok(gang) => gang,
-        Err((reason, message)) => return invalid(&root, reason, &message),
+        Err((reason, message)) => return told::invalid(&root, reason, &message),
     };
     if !row.has_finalizer(ROOT_FINALIZER) {
         return act(root.put_finalizers(|list| list.push(ROOT_FINALIZER.into())), "taken into the fleet");
@@ -136,24 +135,6 @@ fn bad_spec(root: &Root) -> &'static str {
     if root.row.id.kind == Kind::RayJob { "InvalidRayJobSpec" } else { "InvalidRayClusterSpec" }
 }
 
-/// A root object that breaks a rule: its status says so, once.
-fn invalid(root: &Root, reason: &str, message: &str) -> Plan {
-    let mut plan = wait(format!("breaks a rule: {message}"));
-    if let Some(action) = root.put_invalid_status(message) {
-        plan.actions.push(action);
-        plan.events.push(Note {
-            cluster: Cluster::Hub,
-            about: root.row.id.clone(),
-            uid: root.row.uid.clone(),
-            warning: true,
-            reason: reason.into(),
-            action: "Validate".into(),
-            note: message.to_owned(),
-        });
-    }
-    plan
-}
-
 /// A root object whose `Placement` is `Waiting`.
 fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Time) -> Plan {
     let Some(root) = Root::read(row) else { return wait("its body is missing") };
@@ -169,7 +150,7 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
     let ask = asked::of(seen, &root);
     let (shape, gang) = match gang_of(&root, &ask) {
         Ok(gang) => gang,
-        Err((reason, message)) => return invalid(&root, reason, &message),
+        Err((reason, message)) => return told::invalid(&root, reason, &message),
     };
     let mut next = decided.clone();
     next.spec.queue = queue_of(seen.hub, row, seen.flags);
@@ -239,22 +220,9 @@ fn waiting(seen: &Seen, row: &Row, placement: &Row, decided: &Placement, now: Ti
     if let Some(name) = shape.cluster().filter(|_| news && told && !root.suspended())
         && selected::is_absent(seen.hub, &root.row.id.namespace, name)
     {
-        plan.events.push(not_found(&root, name));
+        plan.events.push(told::not_found(root.row, name));
     }
     plan
-}
-
-/// KubeRay's Event about a RayCluster that a job selects and that is not there.
-fn not_found(root: &Root, name: &str) -> Note {
-    Note {
-        cluster: Cluster::Hub,
-        about: root.row.id.clone(),
-        uid: root.row.uid.clone(),
-        warning: true,
-        reason: "RayClusterNotFound".into(),
-        action: "Validate".into(),
-        note: format!("RayCluster {}/{name}, which clusterSelector names, is not on the hub", root.row.id.namespace),
-    }
 }
 
 /// What of an explanation is told first: all but numbers and the words made of them.
@@ -336,15 +304,7 @@ fn bind(seen: &Seen, row: &Row, mut next: Placement, member: &str, now: Time) ->
     decision::note(&mut next, "Bound", message.clone(), now);
     let mut plan = act(decision::put(row, &next), &message);
     let root = super::root::root_id_of(row).and_then(|id| seen.hub.get(&id));
-    plan.events.extend(root.map(|root| Note {
-        cluster: Cluster::Hub,
-        about: root.id.clone(),
-        uid: root.uid.clone(),
-        warning: false,
-        reason: "Bound".into(),
-        action: "Place".into(),
-        note: message,
-    }));
+    plan.events.extend(root.map(|root| Note { warning: false, ..told::warning(root, "Bound", "Place", &message) }));
     plan
 }
 

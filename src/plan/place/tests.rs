@@ -219,15 +219,36 @@ fn a_manifest_without_a_head_is_refused_by_status_and_event() {
 }
 
 #[test]
+fn a_root_object_that_cannot_be_read_says_so_by_an_event() {
+    let mut world = World::new(&[("eu", "8")]);
+    world.publish(&["eu"]);
+    let mut job = ray_job("train", "ml", "2");
+    job["metadata"]["generation"] = 1.into();
+    let deep = (0..110).fold(json!(1), |inner, _| json!({ "a": inner }));
+    job["spec"]["newer"] = deep;
+    let root = hub(&mut world, job);
+    let plan = world.step(&root);
+    assert_eq!(&*plan.why.0, "it cannot be read: RayJob default/train: nested more than 100 levels deep");
+    let said: Vec<_> = plan.events.iter().map(|note| (&*note.reason, note.warning, note.about.clone())).collect();
+    assert_eq!(said, [("Unreadable", true, root.clone())]);
+    assert_eq!(plan.actions, [], "nothing is written to what cannot be read whole");
+    world.edit(&Cluster::Hub, &root, |body| body["spec"]["newer"] = json!(null));
+    world.step(&root);
+    assert!(world.get(&Cluster::Hub, &root).unwrap()["metadata"]["finalizers"].is_array());
+}
+
+#[test]
 fn a_job_that_has_run_and_lost_its_placement_is_not_started_again() {
     let mut world = World::new(&[("eu", "8")]);
     world.publish(&["eu"]);
-    for state in ["Running", "Complete", "Failed", "Initializing"] {
+    for (state, told) in [("Running", 1), ("Complete", 0), ("Failed", 0), ("Initializing", 1), ("SomebodyElses", 1)] {
         let mut job = ray_job(&format!("job-{}", state.to_lowercase()), "ml", "1");
         job["status"] = json!({"jobDeploymentStatus": state});
         let root = hub(&mut world, job);
         for _ in 0..3 {
-            assert_eq!(world.step(&root).actions, [], "{state}");
+            let plan = world.step(&root);
+            assert_eq!((plan.actions.len(), plan.events.len()), (0, told), "{state}: {:?}", plan.why);
+            assert!(plan.events.iter().all(|note| note.warning && note.note.contains(state)), "{:?}", plan.events);
         }
     }
 }

@@ -4,12 +4,13 @@
 
 use serde_json::{Map, Value, json};
 
+use super::told::warning;
 use super::wait;
 use crate::api::names::REFUSED;
-use crate::api::{Cluster, Kind, Time};
+use crate::api::{Kind, Time};
 use crate::plan::root::Root;
 use crate::plan::validate::NOT_BUILT;
-use crate::plan::{Action, Note, Plan};
+use crate::plan::{Action, Plan};
 
 /// Says on the object what is wrong with it, or that its kind is not built yet.
 pub(super) fn plan(root: &Root, now: Time) -> Plan {
@@ -24,15 +25,7 @@ pub(super) fn plan(root: &Root, now: Time) -> Plan {
     let mut plan = wait(message.clone());
     if let Some(action) = action {
         plan.actions.push(action);
-        plan.events.push(Note {
-            cluster: Cluster::Hub,
-            about: root.row.id.clone(),
-            uid: root.row.uid.clone(),
-            warning: true,
-            reason: refusal.event_reason.into(),
-            action: "Validate".into(),
-            note: message,
-        });
+        plan.events.push(warning(root.row, refusal.event_reason, "Validate", &message));
     }
     plan
 }
@@ -78,6 +71,7 @@ fn annotated(root: &Root, message: &str) -> Option<Action> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Cluster;
     use crate::plan::testing::{World, template};
 
     fn cluster() -> Value {

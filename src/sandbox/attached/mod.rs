@@ -3,7 +3,7 @@
 //! Puts parts together. Must not know how a scheduler, a node or a pod works.
 
 pub mod remote;
-mod tunnel;
+pub mod tunnel;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
@@ -81,22 +81,27 @@ async fn connected(address: Option<SocketAddr>) -> Option<TcpStream> {
     TcpStream::connect(address?).await.ok()
 }
 
-/// Reads `CONNECT <address> HTTP/1.1` and its headers; what follows is the pod's.
-async fn asked_for(stream: UnixStream) -> io::Result<(UnixStream, String)> {
+/// Reads `CONNECT <address> HTTP/1.1` and its headers, 4 KiB at most; gives the stream, on which the pod's part follows, and
+/// the address. What is anything else is an error (`InvalidData`), as is a part of the pod's that did not wait for the answer.
+pub async fn asked_for<S: AsyncRead + Unpin>(stream: S) -> io::Result<(S, String)> {
+    let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
     let mut reader = BufReader::new(stream).take(HEAD_BYTES_MAX);
     let mut first = String::new();
     reader.read_line(&mut first).await?;
     let mut words = first.split(' ');
-    let (Some("CONNECT"), Some(address)) = (words.next(), words.next()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "no CONNECT"));
-    };
+    let (Some("CONNECT"), Some(address)) = (words.next(), words.next()) else { return wrong("no CONNECT") };
     let mut line = String::new();
-    while reader.read_line(&mut line).await? > 2 {
+    while !matches!(line.as_str(), "\r\n" | "\n") {
         line.clear();
+        reader.read_line(&mut line).await?;
+        if !line.ends_with('\n') {
+            return wrong("a head without an end");
+        }
     }
     let reader = reader.into_inner();
-    // Nothing is sent before the answer.
-    debug_assert!(reader.buffer().is_empty());
+    if !reader.buffer().is_empty() {
+        return wrong("sent before the answer");
+    }
     Ok((reader.into_inner(), address.to_owned()))
 }
 

@@ -123,7 +123,7 @@ fn version(object: &Value) -> String {
 
 /// What a line of the stream says; `None`: nothing of a record. What cannot be read ends the stream.
 pub fn line(call: Call, line: &[u8]) -> Option<Input> {
-    let Ok(event) = serde_json::from_slice::<Value>(line) else { return Some(Input::Ended(call)) };
+    let Ok(event) = json_of(line) else { return Some(Input::Ended(call)) };
     let object = &event["object"];
     let deleted = || {
         let name = object["metadata"]["name"].as_str()?.to_owned();
@@ -141,9 +141,14 @@ pub fn line(call: Call, line: &[u8]) -> Option<Input> {
     }
 }
 
+/// JSON, also where bytes in it are no UTF-8: a Lease that somebody has spoilt must not hide the others.
+fn json_of(text: &[u8]) -> serde_json::Result<Value> {
+    serde_json::from_str(&String::from_utf8_lossy(text))
+}
+
 /// The body of a reply that carried the request out, or what the reply means.
 fn whole(reply: &Reply) -> Result<Value, Failure> {
-    let body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    let body = json_of(&reply.body).unwrap_or_default();
     let words = || format!("{}: {}", reply.status, body["message"].as_str().unwrap_or("no explanation"));
     match reply.status {
         200..300 => Ok(body),

@@ -1,7 +1,7 @@
 //! Typed objects: the four kinds of `ray.io`, the fleet's own, Leases.
 //! What decodes keeps every field that it was sent, reads back from what it writes, and is judged without a panic.
 
-use rayfleet::api::fleet::{MemberCapacity, MemberCluster, Placement};
+use rayfleet::api::fleet::{MemberCapacity, MemberCluster, Placement, PlacementPolicy};
 use rayfleet::api::json::distinct;
 use rayfleet::api::ray::{RayCluster, RayCronJob, RayJob, RayService};
 use rayfleet::api::{Kind, Time, crds};
@@ -82,6 +82,22 @@ pub(super) fn capacities(corpus: &Corpus) -> Vec<Sample> {
 
 pub(super) fn members(corpus: &Corpus) -> Vec<Sample> {
     of_kind(corpus, "MemberCluster")
+}
+
+/// Nobody has written one yet: every field with a value, as its own type writes them.
+pub(super) fn policies(_: &Corpus) -> Vec<Sample> {
+    let spec = json!({"defaultQueue": "ml", "preference": ["eu", "us"], "admissionDeadlineSeconds": 30,
+                      "startDeadlineSeconds": 300});
+    let policy = json!({"apiVersion": "rayfleet.io/v1alpha1", "kind": "PlacementPolicy", "spec": spec,
+                        "metadata": {"name": "default", "namespace": "ml", "uid": "u", "resourceVersion": "7"}});
+    vec![Sample::Json(policy)]
+}
+
+pub(super) fn check_policies() -> Check {
+    Box::new(|input| {
+        stable!(PlacementPolicy, input)?;
+        rowed(Kind::PlacementPolicy, input)
+    })
 }
 
 pub(super) fn leases(corpus: &Corpus) -> Vec<Sample> {

@@ -1,12 +1,16 @@
-//! Requests to the sandbox's API server: what anybody on the machine may send to it.
-//! Every request is answered, with a status and a body that is what it says, and what is stored stays whole.
+//! Requests to the sandbox: its API server, the dashboards of its simulated heads, the way to its pods. Anybody on the
+//! machine may send them. Every request is answered, with a status and a body that is what it says, and what is stored
+//! stays whole.
 
 use std::sync::Arc;
 
 use rayfleet::api::wire::{Method, Request};
 use rayfleet::api::{Time, crds};
 use rayfleet::sandbox::apiserver::{Answer, ApiServer, Options};
+use rayfleet::sandbox::attached::tunnel::asked_for;
+use rayfleet::sandbox::world::dashboard::Dashboard;
 use serde_json::{Value, json};
+use tokio::runtime::Builder;
 
 use super::corpus::{Corpus, Sample};
 use super::{Check, Verdict};
@@ -137,4 +141,69 @@ fn whole(server: &mut ApiServer, now: Time) -> Verdict {
         }
     }
     Ok(())
+}
+
+/// What is asked of a head's dashboard: a line with method and path, then the body.
+pub(super) fn dashboard_calls(_: &Corpus) -> Vec<Sample> {
+    let submit = json!({"entrypoint": "sleep 5; exit 3", "submission_id": "train-1", "metadata": {"a": "b"},
+                        "runtime_env": {"pip": ["a"]}, "entrypoint_num_cpus": 1.5});
+    let calls = [
+        format!("POST /api/jobs/\n{submit}"),
+        "GET /api/jobs/train-1\n".to_owned(),
+        "GET /api/jobs/train-1/logs?x=%41\n".to_owned(),
+        "POST /api/jobs/train-1/stop\n".to_owned(),
+        "DELETE /api/jobs/train-1\n".to_owned(),
+        "GET /api/version\n".to_owned(),
+    ];
+    calls.into_iter().map(|call| Sample::Text(call.into_bytes())).collect()
+}
+
+/// Each call is answered, and all jobs are listed after it.
+pub(super) fn check_dashboard_calls() -> Check {
+    let (mut dashboard, mut asked) = (Dashboard::default(), 0);
+    Box::new(move |input| {
+        asked += 1;
+        if asked % REQUESTS_MAX == 1 {
+            dashboard = Dashboard::default();
+            dashboard.head_up("head");
+        }
+        let now = Time(1_800_000_000_000 + i64::from(asked));
+        let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(0);
+        let (first, body) = (String::from_utf8_lossy(&input[..end]), &input[end..]);
+        let (word, path) = first.split_once(' ').unwrap_or(("POST", "/api/jobs/"));
+        let method = Method::parse(word).unwrap_or(Method::Post);
+        for (method, path, body) in [(method, path, body), (Method::Get, "/api/jobs/", &[][..])] {
+            let reply = dashboard.answer("head", method, path, body, now).ok_or("a head without an answer")?;
+            if !(200..600).contains(&reply.status) {
+                return Err(format!("an answer with status {}", reply.status));
+            }
+            let json = reply.headers.iter().any(|(name, value)| name == "content-type" && value.contains("json"));
+            if json {
+                serde_json::from_slice::<Value>(&reply.body).map_err(|e| format!("its JSON is none: {e}"))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn tunnel_heads(_: &Corpus) -> Vec<Sample> {
+    let heads = [
+        "CONNECT 10.0.0.1:8265 HTTP/1.1\r\nHost: 10.0.0.1:8265\r\nUser-Agent: kube-apiserver\r\n\r\n",
+        "CONNECT node-1:10250 HTTP/1.1\r\n\r\n",
+        "CONNECT a HTTP/1.1\n\n",
+        "GET / HTTP/1.1\r\n\r\n",
+    ];
+    heads.iter().map(|head| Sample::Text(head.as_bytes().to_vec())).collect()
+}
+
+/// An address is one word of the first line, and the whole head was there.
+pub(super) fn check_tunnel_heads() -> Check {
+    let runtime = Builder::new_current_thread().build();
+    Box::new(move |input| {
+        let runtime = runtime.as_ref().map_err(|e| format!("no runtime: {e}"))?;
+        let Ok((_, address)) = runtime.block_on(asked_for(input)) else { return Ok(()) };
+        let first = input.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let named = address.is_empty() || first.windows(address.len()).any(|part| part == address.as_bytes());
+        if named && input.ends_with(b"\n") { Ok(()) } else { Err(format!("{address:?} is asked for")) }
+    })
 }

@@ -1,16 +1,19 @@
 //! Texts that people and other programs write: quantities, schedules, times, names, kubeconfigs, YAML of several sorts.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rayfleet::api::ray::RayJob;
-use rayfleet::api::{Cluster, Kind, Quantity, Time, yaml};
+use rayfleet::api::{Cluster, Id, Kind, Quantity, Time, yaml};
 use rayfleet::cli::validate::Checker;
 use rayfleet::cli::{manifest, names};
 use rayfleet::plan::member::scheduler;
 use rayfleet::plan::{Fetched, build, quantity, validate};
+use rayfleet::sandbox::world::fleet::Fleet;
 use rayfleet::shell::client::Client;
 use rayfleet::shell::kubeconfig::{member_config, portable};
+use rayfleet::shell::members::kubeconfig_in;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
@@ -22,9 +25,9 @@ fn texts(all: &[&str]) -> Vec<Sample> {
     all.iter().map(|text| Sample::Text(text.as_bytes().to_vec())).collect()
 }
 
-/// The input as text; what is none is not for these decoders.
+/// The input as text. Bytes that are no text never reach these decoders: something stands for them.
 fn of_text(check: impl Fn(&str) -> Verdict + 'static) -> Check {
-    Box::new(move |input| std::str::from_utf8(input).map_or(Ok(()), &check))
+    Box::new(move |input| check(&String::from_utf8_lossy(input)))
 }
 
 pub(super) fn quantities(_: &Corpus) -> Vec<Sample> {
@@ -153,6 +156,49 @@ pub(super) fn check_kubeconfigs() -> Check {
             }
             Ok(())
         })
+    })
+}
+
+/// Kubeconfigs in Secrets, as the hub hands them over.
+pub(super) fn secrets(corpus: &Corpus) -> Vec<Sample> {
+    let encoded = kubeconfigs(corpus).into_iter().map(|sample| data_encoding::BASE64.encode(&sample.bytes()));
+    let secret = |data: String| {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "member-eu", "namespace": "rayfleet-system"},
+               "data": {"kubeconfig": data, "other": format!("{MARK}text")}})
+    };
+    encoded.map(|data| Sample::Json(secret(data))).collect()
+}
+
+/// What is wrong with one is said without its data.
+pub(super) fn check_secrets() -> Check {
+    let id = Id::new(Kind::Secret, "rayfleet-system", "member-eu");
+    Box::new(move |input| {
+        for key in ["", "other"] {
+            if let Err(refusal) = kubeconfig_in(input, &id, key)
+                && refusal.to_string().contains(MARK)
+            {
+                return Err(format!("a refusal shows what stands in the Secret: {refusal}"));
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn fleets(_: &Corpus) -> Vec<Sample> {
+    let all = [1, 3, 5].map(Fleet::of_size);
+    let yaml = all.iter().filter_map(|fleet| serde_saphyr::to_string(fleet).ok());
+    yaml.map(|text| Sample::Text(text.into_bytes())).collect()
+}
+
+/// What is taken for the description of a fleet has all that a fleet is made of.
+pub(super) fn check_fleets() -> Check {
+    of_text(|text| {
+        let Ok(fleet) = Fleet::parse(text) else { return Ok(()) };
+        let names: BTreeSet<&str> = fleet.members.iter().map(|member| member.name.as_str()).collect();
+        if names.len() != fleet.members.len() || names.contains("") || names.contains("hub") {
+            return Err(format!("members are called {names:?}"));
+        }
+        Ok(())
     })
 }
 

@@ -9,9 +9,11 @@ use rayfleet::engine::RayOutcome;
 use rayfleet::engine::request::{LogAnswer, answered, log_answer};
 use rayfleet::plan::{JobAnswer, Question};
 use rayfleet::row::{Row, WatchLine, decode_line, decode_list, decode_status};
+use rayfleet::shell::heartbeat::requests::{self, Asked};
 use rayfleet::shell::informer::core::{End, Informer, InformerEvent, LINE_BYTES_MAX};
 use rayfleet::shell::lines::Lines;
 use serde_json::{Value, json};
+use shards::{Call, Input};
 
 use super::corpus::{Corpus, Sample};
 use super::{Check, Verdict};
@@ -130,6 +132,42 @@ pub(super) fn check_streams() -> Check {
         take(InformerEvent::Timer)?;
         take(InformerEvent::ListReply { status: 200, body: Arc::from(input) })?;
         take(InformerEvent::WatchRefused { status: 410, body: Arc::from(input) })
+    })
+}
+
+/// Replies and lines of watches about Leases.
+pub(super) fn lease_answers(corpus: &Corpus) -> Vec<Sample> {
+    let leases: Vec<Value> = corpus.of("Lease");
+    let mut all: Vec<Value> = leases.chunks(3).map(|some| {
+        json!({"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "metadata": {"resourceVersion": "77"}, "items": some})
+    }).collect();
+    all.extend(leases.iter().map(|lease| line("MODIFIED", lease)));
+    all.extend(leases.into_iter().take(4));
+    all.push(line("BOOKMARK", &json!({"kind": "Lease", "metadata": {"resourceVersion": "77"}})));
+    all.push(json!({"kind": "Status", "code": 409, "reason": "Conflict", "message": "the object has been modified"}));
+    all.into_iter().map(Sample::Json).collect()
+}
+
+/// Of a list that can be read, each item is a record or is said to be none.
+pub(super) fn check_lease_answers() -> Check {
+    Box::new(|input| {
+        let call = Call(7);
+        let _ = requests::line(call, input);
+        for status in [200, 201, 404, 409, 500] {
+            let reply = Reply { status, headers: Vec::new(), body: Arc::from(input) };
+            let _ = requests::hub_seconds(&reply);
+            for asked in [Asked::List, Asked::Watch, Asked::Read, Asked::Write] {
+                let answer = requests::answered(call, asked, Ok(&reply));
+                let items = json::distinct(input).ok().and_then(|list| Some(list["items"].as_array()?.len()));
+                if let (Input::Listed(_, Ok(listing)), Some(items)) = (&answer.input, items)
+                    && listing.records.len() + answer.skipped.len() != items
+                {
+                    let taken = (listing.records.len(), answer.skipped.len());
+                    return Err(format!("of {items} items {taken:?} are records or said to be none"));
+                }
+            }
+        }
+        Ok(())
     })
 }
 
