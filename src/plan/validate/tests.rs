@@ -104,6 +104,12 @@ fn job(edits: &[Edit<'_>]) -> Result<(), Refusal> {
     job_by(edits, Gates::KUBERAY)
 }
 
+/// With what is refused besides KubeRay's rules.
+fn job_by_us(edits: &[Edit<'_>]) -> Result<(), Refusal> {
+    let spec = json!({ "entrypoint": "true", "rayClusterSpec": cluster_spec() });
+    job::ray_job(&typed::<RayJob>(manifest("RayJob", &spec), edits))
+}
+
 fn service_by(edits: &[Edit<'_>], gates: Gates) -> Result<(), Refusal> {
     let spec = json!({ "serveConfigV2": "", "rayClusterConfig": cluster_spec() });
     service::ray_service_by(&typed::<RayService>(manifest("RayService", &spec), edits), gates)

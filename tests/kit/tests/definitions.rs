@@ -3,12 +3,16 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what fails here fails the test")]
 
+#[path = "definitions/policy_cases.rs"]
+mod policy_cases;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kit::planes::{ADMINISTRATOR, Binary, Plane};
+use policy_cases::cases;
 use rayfleet::api::wire::{Method, Reply, Request};
 use rayfleet::api::{Cluster, Kind, crds, yaml};
 use rayfleet::plan::validate;
@@ -299,64 +303,30 @@ async fn the_admission_policy_refuses_what_the_controller_would_and_takes_every_
     let (_, policy) = send(&client, &Request::get(policy)).await;
     assert_eq!(policy["status"]["typeChecking"]["expressionWarnings"], Value::Null, "{}", policy["status"]);
 
-    let group = json!({"groupName": "w", "template": {"spec": {"containers": [{"name": "r"}]}}});
-    let head = json!({"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "r"}]}}});
-    let cluster = json!({"headGroupSpec": head, "workerGroupSpecs": [group]});
-    let job = json!({"entrypoint": "true", "rayClusterSpec": cluster});
-    let service = json!({"rayClusterConfig": cluster});
-    let cron = json!({"schedule": "0 * * * *", "jobTemplate": job});
-    for (kind, spec, pointer, value, why) in [
-        (Kind::RayJob, &job, "/suspend", json!(true), "suspend: needs"),
-        (Kind::RayJob, &job, "/ttlSecondsAfterFinished", json!(5), "ttlSecondsAfterFinished: needs"),
-        (Kind::RayJob, &job, "/ttlSecondsAfterFinished", json!(-5), "must not be negative"),
-        (Kind::RayJob, &job, "/activeDeadlineSeconds", json!(0), "must be more than 0"),
-        (Kind::RayJob, &job, "/backoffLimit", json!(-1), "backoffLimit: must not be negative"),
-        (Kind::RayJob, &job, "/clusterSelector", json!({"a": "b"}), "must have a value for ray.io/cluster"),
-        (Kind::RayJob, &job, "/rayClusterSpec", Value::Null, "or clusterSelector must be set"),
-        (
-            Kind::RayJob,
-            &job,
-            "/rayClusterSpec/authOptions",
-            json!({"enableK8sTokenAuth": true}),
-            "stand for themselves",
-        ),
-        (
-            Kind::RayJob,
-            &job,
-            "/rayClusterSpec/headGroupSpec/template/spec/containers",
-            json!([]),
-            "at least one container",
-        ),
-        (Kind::RayCronJob, &cron, "/jobTemplate/suspend", json!(true), "suspend: needs"),
-        (Kind::RayCronJob, &cron, "/schedule", json!("TZ=UTC 0 * * * *"), "must not hold TZ"),
-        (Kind::RayService, &service, "/upgradeStrategy", json!({"type": "Rolling"}), "is none of NewCluster"),
-        (
-            Kind::RayService,
-            &service,
-            "/rayClusterConfig/headGroupSpec/headService",
-            json!({"metadata": {"name": "h"}}),
-            "each cluster has its own",
-        ),
-        (Kind::RayCluster, &cluster, "/workerGroupSpecs/0/minReplicas", json!(-1), "must not be negative"),
-        (Kind::RayCluster, &cluster, "/workerGroupSpecs/0/maxReplicas", json!(-1), "must not be negative"),
-        (Kind::RayCluster, &cluster, "/headGroupSpec/rayStartParams", json!({"labels": "a=b"}), "use the field labels"),
-        (Kind::RayCluster, &cluster, "/gcsFaultToleranceOptions", json!({"storage": {}}), "belongs to backend rocksdb"),
-    ] {
+    let (mut met, mut wrong) = (BTreeSet::new(), Vec::new());
+    for case in cases() {
+        let (kind, why) = (case.kind, case.why);
         let path = format!("{}?dryRun=All", kind.collection_path(Some("default")));
-        let mut object =
-            json!({"apiVersion": "ray.io/v1", "kind": kind.name(), "metadata": {"name": "a"}, "spec": spec});
-        assert_eq!(send(&client, &post(&path, &object)).await.0, 201, "{kind}");
-        let (parent, field) = pointer.rsplit_once('/').unwrap();
-        object["spec"].pointer_mut(parent).unwrap()[field] = value;
-        let (status, answer) = send(&client, &post(&path, &object)).await;
-        let message = answer["message"].as_str().unwrap_or_default();
-        assert!(status == 422 && message.contains(why), "{kind} {pointer}: {status} {message}");
-        // The controller says the same of it.
-        assert!(
-            validate::object(kind, &object).is_err_and(|refusal| !refusal.is_of_this_release()),
-            "{kind} {pointer}"
-        );
+        let refused = case.refused();
+        let (status, answer) = send(&client, &post(&path, &case.taken)).await;
+        if status != 201 {
+            wrong.push(format!("{kind}, {why}: not taken: {}", answer["message"]));
+        }
+        let (status, answer) = send(&client, &post(&path, &refused)).await;
+        if status != 422 || !answer["message"].as_str().is_some_and(|message| message.contains(why)) {
+            wrong.push(format!("{kind}, {why}: {} is answered {status} {}", case.change, answer["message"]));
+        }
+        // The controller says the same of it, and nothing of what is taken.
+        let says = |object: &Value| validate::object(kind, object).err().filter(|said| !said.is_of_this_release());
+        if says(&refused).is_none() || says(&case.taken).is_some() {
+            wrong.push(format!("{kind}, {why}: the controller: {:?}, {:?}", says(&refused), says(&case.taken)));
+        }
+        met.insert(why);
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let sentences = policy["spec"]["validations"].as_array().unwrap();
+    let sentences: BTreeSet<&str> = sentences.iter().map(|one| one["message"].as_str().unwrap()).collect();
+    assert_eq!(met, sentences, "each sentence of the policy, and no other");
     let samples = samples();
     for ((file, kind, _), stored) in samples.iter().zip(stored(&client, &samples).await) {
         assert!(stored.is_ok(), "{file}: {kind}: {stored:?}");

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::{all_gates, cluster, cluster_by, group, rules};
+use crate::plan::build::{TOPOLOGY_MODE_LABEL, TOPOLOGY_TIER_LABEL};
 use crate::plan::validate::{Gates, ray_cluster_warning};
 
 const METADATA: &str = "InvalidRayClusterMetadata";
@@ -208,6 +209,12 @@ rules! { all_gates SPEC
         [("spec.tlsOptions", json!({"enabled": true})),
          ("spec.autoscalerOptions.volumeMounts", json!([{"name": "x", "mountPath": "/etc/ray/tls"}]))]
             => "spec.autoscalerOptions.volumeMounts";
+}
+
+rules! { cluster SPEC
+    a_clusters_topology_tier_is_a_number:
+        [("metadata.labels", json!({TOPOLOGY_MODE_LABEL: "hard", TOPOLOGY_TIER_LABEL: "1.5"}))]
+            => "metadata.labels[volcano.sh/network-topology-highest-tier-allowed]";
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{job, job_by, rules};
+use super::{job, job_by, job_by_us, rules};
+use crate::plan::build::{TOPOLOGY_MODE_LABEL, TOPOLOGY_TIER_LABEL};
 use crate::plan::validate::Gates;
 
 const METADATA: &str = "InvalidRayJobMetadata";
@@ -115,6 +116,36 @@ rules! { job SPEC
 rules! { job STATUS
     only_an_interactive_job_waits:
         [("status", json!({"jobDeploymentStatus": "Waiting"}))] => "status.jobDeploymentStatus";
+}
+
+rules! { job_by_us SPEC
+    a_submitters_template_has_a_container:
+        [("spec.submitterPodTemplate", json!({"spec": {"containers": []}}))]
+            => "spec.submitterPodTemplate.spec.containers",
+        [("spec.submitterPodTemplate", json!({"spec": {"containers": 7}}))]
+            => "spec.submitterPodTemplate.spec.containers";
+    resources_of_an_entrypoint_are_numbers:
+        [(MODE, json!("HTTPMode")), ("spec.entrypointResources", json!("a: 1"))] => "spec.entrypointResources",
+        [(MODE, json!("HTTPMode")), ("spec.entrypointResources", json!("{\"a\": \"x\"}"))]
+            => "spec.entrypointResources";
+    a_jobs_cluster_has_no_upgrade_strategy:
+        [("spec.rayClusterSpec.upgradeStrategy", json!({"type": "Recreate"}))]
+            => "spec.rayClusterSpec.upgradeStrategy.type";
+    a_jobs_topology_tier_is_a_number:
+        [("metadata.labels", json!({TOPOLOGY_MODE_LABEL: "hard", TOPOLOGY_TIER_LABEL: "two"}))]
+            => "metadata.labels[volcano.sh/network-topology-highest-tier-allowed]";
+}
+
+#[test]
+fn what_would_fail_later_is_refused_by_us_and_not_by_kuberays_rules() {
+    for edits in [
+        vec![("spec.submitterPodTemplate", json!({"spec": {"containers": []}}))],
+        vec![(MODE, json!("HTTPMode")), ("spec.entrypointResources", json!("a: 1"))],
+        vec![("spec.rayClusterSpec.upgradeStrategy", json!({"type": "Recreate"}))],
+    ] {
+        assert_eq!(job(&edits), Ok(()), "{edits:?}");
+        assert!(job_by_us(&edits).is_err(), "{edits:?}");
+    }
 }
 
 #[test]
