@@ -8,7 +8,7 @@ use std::time::Duration;
 use kit::planes::{ADMINISTRATOR, Binary};
 use kit::real_fleet::{CONTROLLER, Definitions, RealFleet, client, create, demo, get, until};
 use kit::recorder::Recorder;
-use rayfleet::api::wire::Request;
+use rayfleet::api::wire::{Method, Request};
 use rayfleet::plan::Flags;
 use rayfleet::sandbox::world::fleet::Fleet;
 use rayfleet::shell::client::Client;
@@ -19,6 +19,10 @@ use serde_json::{Value, json};
 use shards::core::Profile;
 
 const JOBS: &str = "/apis/ray.io/v1/namespaces/default/rayjobs";
+const CLUSTERS: &str = "/apis/ray.io/v1/namespaces/default/rayclusters";
+const SERVICES: &str = "/apis/ray.io/v1/namespaces/default/rayservices";
+const CRON_JOBS: &str = "/apis/ray.io/v1/namespaces/default/raycronjobs";
+const LIMIT: Duration = Duration::from_secs(30);
 
 fn job(name: &str, version: &str, mode: &str) -> Value {
     let requests = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
@@ -74,6 +78,49 @@ async fn play(hub: &Client, member: &Client) {
     }
 }
 
+/// The other kinds: a RayCluster comes up, is suspended, comes back and goes; what is not built yet says so on its object.
+async fn play_others(hub: &Client, member: &Client) {
+    let metadata =
+        |name: &str| json!({"name": name, "namespace": "default", "labels": {"volcano.sh/queue-name": "ml"}});
+    let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata(name), "spec": spec});
+    let sound = job("x", "v1", "HTTPMode")["spec"].take();
+    let cluster = sound["rayClusterSpec"].clone();
+    create(hub, CLUSTERS, &object("RayCluster", "standing", cluster.clone())).await.unwrap();
+    create(hub, SERVICES, &object("RayService", "served", json!({ "rayClusterConfig": cluster }))).await.unwrap();
+    let nightly = json!({"schedule": "0 0 * * *", "jobTemplate": sound});
+    create(hub, CRON_JOBS, &object("RayCronJob", "nightly", nightly)).await.unwrap();
+    let read = async |path: String| get(hub, &path).await.unwrap().unwrap_or_default();
+    until("served says that it is not built", async || {
+        let conditions = read(format!("{SERVICES}/served")).await["status"]["conditions"].clone();
+        conditions.as_array().is_some_and(|all| all.iter().any(|c| c["reason"] == "NotSupportedYet"))
+    })
+    .await;
+    until("nightly says that it is not built", async || {
+        read(format!("{CRON_JOBS}/nightly")).await["metadata"]["annotations"]["rayfleet.io/refused"].is_string()
+    })
+    .await;
+    let standing = format!("{CLUSTERS}/standing");
+    let pods = async || {
+        let all = get(member, "/api/v1/namespaces/default/pods").await.unwrap().unwrap();
+        let of = |pod: &&Value| pod["metadata"]["labels"]["ray.io/cluster"] == "standing";
+        all["items"].as_array().unwrap().iter().filter(of).count()
+    };
+    for (suspend, state, count) in [(None, "ready", 2), (Some(true), "suspended", 0), (Some(false), "ready", 2)] {
+        if let Some(suspend) = suspend {
+            let change = json!({"spec": {"suspend": suspend}}).to_string().into_bytes();
+            let request = Request::new(Method::Patch, &standing, "application/merge-patch+json", change.into());
+            assert!(hub.send(Lane::Effects, &request, LIMIT).await.unwrap().is_success());
+        }
+        until(&format!("standing is {state}"), async || {
+            read(standing.clone()).await["status"]["state"] == state && pods().await == count
+        })
+        .await;
+    }
+    let gone = Request::new(Method::Delete, &standing, "", [].into());
+    assert!(hub.send(Lane::Effects, &gone, LIMIT).await.unwrap().is_success());
+    until("standing is gone", async || get(hub, &standing).await.unwrap().is_none() && pods().await == 0).await;
+}
+
 /// What whoever asks for a pod's log on such a plane is told: that there is no kubelet, and where the log is.
 async fn logs_need_a_kubelet(member: &Client) {
     let pods = get(member, "/api/v1/namespaces/default/pods").await.unwrap().unwrap();
@@ -95,7 +142,7 @@ async fn drops_strange_fields(client: &Client) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_go_through_where_kuberays_own_definitions_are_installed() {
+async fn objects_live_where_kuberays_own_definitions_are_installed() {
     let Some(binary) = Binary::or_skip() else { return };
     let fleet = RealFleet::start_under(&binary, &["us"], Definitions::KubeRays).await.unwrap();
     let mut described = Fleet::default();
@@ -116,7 +163,8 @@ async fn jobs_go_through_where_kuberays_own_definitions_are_installed() {
     let (controller, _questions) = Controller::new(settings);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let controller = tokio::spawn(controller.run(async move { drop(stopped.await) }));
-    surroundings.while_whole(play(&hub, &member)).await.unwrap();
+    let lives = async { tokio::join!(play(&hub, &member), play_others(&hub, &member)) };
+    surroundings.while_whole(lives).await.unwrap();
     drop(stop);
     controller.await.unwrap().unwrap();
     let verdict = recorder.finish().await.unwrap();

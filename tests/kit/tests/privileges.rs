@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kit::planes::Binary;
-use kit::real_fleet::audit::{AuditLog, Entry, Right, allowed};
+use kit::real_fleet::audit::{Allowed, AuditLog, Entry, Right, allowed};
 use kit::real_fleet::{CONTROLLER, RealFleet, create, get, until};
 use rayfleet::api::wire::{Method, Request};
 use rayfleet::plan::{Flags, TokenKey};
@@ -146,31 +146,45 @@ fn asked(log: &mut AuditLog) -> Vec<Entry> {
     log.news().unwrap().into_iter().filter(|entry| entry.user == CONTROLLER).collect()
 }
 
+/// The role by which a request was allowed, as the audit log says it: `ClusterRole "rayfleet-hub"`.
+fn role_of(entry: &Entry) -> Option<String> {
+    let by = entry.reason.strip_prefix("allow: RBAC: allowed by ")?;
+    let (_, role) = by.split_once(" of ")?;
+    let (role, _) = role.split_once(" to ")?;
+    role.contains(" \"rayfleet-").then(|| role.to_owned())
+}
+
+/// Whether this is what allowed the request: by its role, and by name where the role says one.
+fn covers(allowed: &Allowed, entry: &Entry) -> bool {
+    role_of(entry).as_ref() == Some(&allowed.role)
+        && entry.right == allowed.right
+        && allowed.only.as_ref().is_none_or(|name| *name == entry.name)
+}
+
 /// Sentences about what the roles of a file and what was used of them do not share.
 fn differences(file: &str, entries: &[Entry]) -> Vec<String> {
-    let used: BTreeSet<Right> = entries.iter().map(|entry| entry.right.clone()).collect();
-    let allowed = allowed(file).unwrap();
-    for right in used.union(&allowed) {
-        let count = entries.iter().filter(|entry| entry.right == *right).count();
-        println!("{file:6} {:6} {:24} {:24} {count:6}", right.verb, right.group, right.resource);
-    }
+    let all = allowed(file).unwrap();
     let sentence =
         |right: &Right, what: &str| format!("{file}: {} {}/{} {what}", right.verb, right.group, right.resource);
-    let explained = |right: &Right| {
-        UNREACHED.iter().any(|(of, verb, group, resource, _)| {
+    let mut wrong = BTreeSet::new();
+    for one in &all {
+        let Allowed { role, right, only } = one;
+        let count = entries.iter().filter(|entry| covers(one, entry)).count();
+        let name = only.as_deref().unwrap_or("");
+        println!("{file:6} {:6} {:24} {:24} {name:12} {role:32} {count:6}", right.verb, right.group, right.resource);
+        let explained = UNREACHED.iter().any(|(of, verb, group, resource, _)| {
             (*of, *verb, *group, *resource) == (file, &*right.verb, &*right.group, &*right.resource)
-        })
-    };
-    let mut wrong: Vec<String> =
-        used.difference(&allowed).map(|right| sentence(right, "is used and not allowed")).collect();
-    wrong.extend(allowed.difference(&used).filter(|r| !explained(r)).map(|r| sentence(r, "is allowed and not used")));
-    let denied = entries
-        .iter()
-        .filter(|entry| !entry.reason.contains("allow: RBAC: allowed by") || !entry.reason.contains("\"rayfleet-"));
-    wrong.extend(denied.map(|entry| sentence(&entry.right, &entry.reason)));
-    wrong.sort();
-    wrong.dedup();
-    wrong
+        });
+        if count == 0 && !explained {
+            wrong.insert(sentence(right, &format!("is allowed by {role} {name} and not used")));
+        }
+        if only.is_some() && all.iter().any(|wide| wide.only.is_none() && wide.right == *right) {
+            wrong.insert(sentence(right, "is allowed for one name and for all"));
+        }
+    }
+    let stray = entries.iter().filter(|entry| !all.iter().any(|one| covers(one, entry)));
+    wrong.extend(stray.map(|entry| sentence(&entry.right, &format!("is used, and no role has it: {}", entry.reason))));
+    wrong.into_iter().collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde_json::Value;
 
-pub use super::manifests::{Right, allowed};
+pub use super::manifests::{Allowed, Right, allowed};
 
 /// A request and its answer.
 #[derive(Clone, Debug)]

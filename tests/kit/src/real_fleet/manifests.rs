@@ -55,17 +55,42 @@ pub(super) fn of(file: &str) -> Result<Vec<Value>> {
     documents(&Path::new(CHECKOUT).join("deploy").join(format!("{file}.yaml")))
 }
 
+/// One thing that a role allows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Allowed {
+    /// `ClusterRole "rayfleet-hub"`, as audit logs name it.
+    pub role: String,
+    /// What.
+    pub right: Right,
+    /// On the object of this name alone.
+    pub only: Option<String>,
+}
+
 /// All that the roles in `deploy/<file>.yaml` allow.
-pub fn allowed(file: &str) -> Result<BTreeSet<Right>> {
+pub fn allowed(file: &str) -> Result<BTreeSet<Allowed>> {
     let texts = |list: &Value| -> Vec<String> {
         list.as_array().into_iter().flatten().filter_map(|text| Some(text.as_str()?.to_owned())).collect()
     };
     let mut rights = BTreeSet::new();
-    for rule in of(file)?.iter().filter_map(|object| object["rules"].as_array()).flatten() {
-        for group in texts(&rule["apiGroups"]) {
-            for resource in texts(&rule["resources"]) {
-                for verb in texts(&rule["verbs"]) {
-                    rights.insert(Right { group: group.clone(), resource: resource.clone(), verb });
+    for object in of(file)? {
+        let role = format!("{} {}", object["kind"].as_str().unwrap_or_default(), object["metadata"]["name"]);
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let names = texts(&rule["resourceNames"]);
+            let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
+            let (resources, verbs) = (texts(&rule["resources"]), texts(&rule["verbs"]));
+            let pairs = |group: &String| -> Vec<(String, String)> {
+                resources.iter().map(|resource| (group.clone(), resource.clone())).collect()
+            };
+            let on: Vec<_> = texts(&rule["apiGroups"]).iter().flat_map(pairs).collect();
+            for (group, resource) in on {
+                for verb in &verbs {
+                    let right = Right { group: group.clone(), resource: resource.clone(), verb: verb.clone() };
+                    let one = |only: &Option<String>| Allowed {
+                        role: role.clone(),
+                        right: right.clone(),
+                        only: only.clone(),
+                    };
+                    rights.extend(names.iter().map(one));
                 }
             }
         }
