@@ -2,21 +2,12 @@
 //! `LimitRanger`; recorded in `wire/limit-range`).
 //! Must not know the store.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 
-use crate::api::quantity::Quantity;
+use super::pod_resources::{Amounts, amounts, of_pod};
 
 /// Where a Pod tells what was put into it.
 const SAID: &str = "kubernetes.io/limit-ranger";
-
-type Amounts = BTreeMap<String, Quantity>;
-
-fn amounts(value: &Value) -> Amounts {
-    let fields = value.as_object().into_iter().flatten();
-    fields.filter_map(|(name, amount)| Some((name.clone(), amount.as_str()?.parse().ok()?))).collect()
-}
 
 /// The limits of a LimitRange for things of this kind.
 fn limits<'a>(ranges: &'a [&Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -100,10 +91,7 @@ pub(super) fn refusals(ranges: &[&Value], kind: &str, object: &Value) -> Vec<Str
                 }
             }
             for limit in limits(ranges, "Pod") {
-                let [requests, most] = [0, 1].map(|part| {
-                    let pick = |container: &Value| if part == 0 { of(container).0 } else { of(container).1 };
-                    whole_pod(list("containers").map(pick), list("initContainers").map(pick))
-                });
+                let [requests, most] = ["requests", "limits"].map(|field| of_pod(object, field));
                 check(limit, "Pod", &requests, Some(&most), &mut out);
             }
         }
@@ -116,19 +104,6 @@ pub(super) fn refusals(ranges: &[&Value], kind: &str, object: &Value) -> Vec<Str
         _ => {}
     }
     out
-}
-
-/// Containers run together, init containers one after the other before them.
-fn whole_pod(together: impl Iterator<Item = Amounts>, before: impl Iterator<Item = Amounts>) -> Amounts {
-    let mut whole = Amounts::new();
-    for (name, amount) in together.flatten() {
-        *whole.entry(name).or_default() += amount;
-    }
-    for (name, amount) in before.flatten() {
-        let there = whole.entry(name).or_default();
-        *there = (*there).max(amount);
-    }
-    whole
 }
 
 /// `most`: limits; `None` for a claim, which has none: there the request counts alone.

@@ -23,6 +23,7 @@ mod limit_range;
 mod list;
 mod metadata;
 mod patch;
+mod pod_resources;
 mod pods;
 mod print;
 mod print_more;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::pod_resources::{amounts, of_pod};
 use super::registry::ResourceType;
 use crate::api::quantity::Quantity;
 
@@ -41,7 +42,7 @@ pub(super) fn usage(ty: &ResourceType, object: &Value) -> Usage {
         if matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
             return usage;
         }
-        usage.extend(of_pod(object));
+        usage.extend(asked_by(object));
     }
     if BY_BARE_NAME.contains(&ty.plural.as_str()) {
         usage.insert(ty.plural.clone(), Quantity::whole(1));
@@ -62,24 +63,11 @@ pub(super) fn usage(ty: &ResourceType, object: &Value) -> Usage {
     usage
 }
 
-/// Containers run together, init containers one after the other before them.
-fn of_pod(pod: &Value) -> Usage {
-    let list = |field: &str| pod["spec"][field].as_array().into_iter().flatten();
+/// Under the names that quotas have for requests and limits.
+fn asked_by(pod: &Value) -> Usage {
     let mut usage = Usage::new();
     for field in ["requests", "limits"] {
-        let amounts = |container: &Value| -> Vec<(String, Quantity)> {
-            let fields = container["resources"][field].as_object().into_iter().flatten();
-            fields.filter_map(|(name, text)| Some((name.clone(), text.as_str()?.parse().ok()?))).collect()
-        };
-        let mut whole = Usage::new();
-        for (name, amount) in list("containers").flat_map(amounts) {
-            *whole.entry(name).or_default() += amount;
-        }
-        for (name, amount) in list("initContainers").flat_map(amounts) {
-            let there = whole.entry(name).or_default();
-            *there = (*there).max(amount);
-        }
-        for (name, amount) in whole {
+        for (name, amount) in of_pod(pod, field) {
             // A bare name means the requests.
             if field == "requests" {
                 usage.insert(name.clone(), amount);
@@ -93,12 +81,7 @@ fn of_pod(pod: &Value) -> Usage {
 /// What the quota refuses of one more object: in words, `None` = it fits. `used`: the sum over what is there.
 pub(super) fn refusal(quota: &Value, ty: &ResourceType, object: &Value, used: &Usage) -> Option<String> {
     let name = quota["metadata"]["name"].as_str().unwrap_or_default();
-    let hard: Usage = quota["spec"]["hard"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter_map(|(name, text)| Some((name.clone(), text.as_str()?.parse().ok()?)))
-        .collect();
+    let hard: Usage = amounts(&quota["spec"]["hard"]);
     let more = usage(ty, object);
     if ty.builtin && ty.plural == "pods" {
         let missing = unspecified(&hard, object);

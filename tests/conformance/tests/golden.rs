@@ -1,16 +1,12 @@
 //! The smallest recorded life, played whole: what is told of it, and that nothing in it differs.
 
-use std::io::Write;
-
 use conformance::golden::{self, Choice, Verdict};
 
 #[test]
 fn a_recorded_cluster_lives_as_it_was_recorded() {
     let (dir, samples) = (conformance::shared().join("golden"), conformance::shared().join("samples"));
     if !dir.join("cases").is_dir() {
-        let line = format!("skipped: no recordings at {}; set RAYFLEET_SHARED\n", dir.display());
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
-        return;
+        return kit::skipped::note(&format!("no recordings at {}; set RAYFLEET_SHARED", dir.display()));
     }
     let choice = Choice { case: Some("rc-minimal-head-only".to_owned()), trace: true, ..Choice::default() };
     let report = golden::run(&dir, &samples, &choice, |_| Ok(())).unwrap();

@@ -1,14 +1,10 @@
 //! The sandbox's API server answers as a recorded real one.
 
-use std::io::Write;
-
 #[test]
 fn no_answer_differs_and_every_case_is_supported() {
     let dir = conformance::shared().join("kube-api");
     if !dir.join("index.json").is_file() {
-        let line = format!("skipped: no recordings at {}; set RAYFLEET_SHARED\n", dir.display());
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
-        return;
+        return kit::skipped::note(&format!("no recordings at {}; set RAYFLEET_SHARED", dir.display()));
     }
     let report = conformance::run(&dir, &conformance::Choice::default()).unwrap();
     let [.., different, not_yet] = report.counts();
