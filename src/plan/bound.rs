@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::dependencies::{self, Dependencies};
 use super::gang::{Gang, pod_group_name};
 use super::mirror::{self, Slot};
-use super::place::{Subject, View, fits_elsewhere, stands_on};
+use super::place::{Subject, View, fits_elsewhere, stands_on, unreadable};
 use super::registration::without_member;
 use super::root::{Root, is_unreadable, policy};
 use super::{Action, Ask, Fetch, Member, Note, Plan, Precondition, Propagation, Seen, Why, asked, decision};
@@ -49,8 +49,11 @@ pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
         return plan;
     }
     let Some(on) = seen.member else { return wait("its member is not seen") };
-    if is_unreadable(seen.hub, id) || is_unreadable(on.tables, id) {
-        return wait("it cannot be read");
+    if let Some(object) = seen.hub.quarantined(id) {
+        return unreadable(object);
+    }
+    if is_unreadable(on.tables, id) {
+        return wait("its copy on the member cannot be read");
     }
     let undo = |reason: &str, message: &str| withdraw(seen, row, decided, reason, message, false, now);
     let root = match seen.hub.get(id) {

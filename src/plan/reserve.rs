@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::gang::{Gang, HEAD_GROUP, SUBMITTER_GROUP, pod_group_name};
 use super::member::capacity::own_picture;
 use super::mirror::Slot;
-use super::place::{FITS, Finding, Subject, View, fits_elsewhere, judge, ready_on};
+use super::place::{FITS, Finding, Subject, View, fits_elsewhere, judge, ready_on, unreadable};
 use super::registration::{cordoned, is_cordoned, without_member};
 use super::root::{Root, is_unreadable, policy, queue_of, unit_count};
 use super::{Action, Member, Plan, Seen, Why, asked, decision, dependencies, mirror};
@@ -48,8 +48,11 @@ pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
         return plan;
     }
     let Some(on) = seen.member else { return wait("its member is not seen") };
-    if is_unreadable(seen.hub, id) || is_unreadable(on.tables, id) {
-        return wait("it cannot be read");
+    if let Some(object) = seen.hub.quarantined(id) {
+        return unreadable(object);
+    }
+    if is_unreadable(on.tables, id) {
+        return wait("its copy on the member cannot be read");
     }
     let give_back =
         |reason: &str, message: &str| give_back(seen, on, id, row, decided, withdrawal(reason, message, false), now);

@@ -63,7 +63,9 @@ impl<'a> Text<'a> {
         if self.sent.is_none() {
             return Ok(());
         }
-        let metadata = strict::from_slice::<WithMetadata<'_>>(object.as_bytes()).unwrap_or_default().metadata;
-        metadata.map_or(Ok(()), |metadata| self.check(metadata.get()).or_else(|_| self.check(object)))
+        let read = strict::from_slice::<WithMetadata<'_>>(object.as_bytes()).ok();
+        let metadata = read.and_then(|object| object.metadata);
+        metadata
+            .map_or_else(|| self.check(object), |metadata| self.check(metadata.get()).or_else(|_| self.check(object)))
     }
 }

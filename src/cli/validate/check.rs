@@ -166,11 +166,10 @@ impl Checker {
         if let Err(refusal) = validate::object(known, &stored) {
             report.findings.push(place.refused(Severity::Error, &refusal));
         }
+        if let Err(error) = read_back(known, &stored) {
+            report.findings.push(place.finding(Severity::Error, "Unreadable", "", error.to_string()));
+        }
         if !taken {
-            // The controller reads what the server stored.
-            if let Err(error) = row::decode(known, stored.to_string().as_bytes()) {
-                report.findings.push(place.finding(Severity::Error, "Unreadable", "", error.to_string()));
-            }
             let name = text(&stored["metadata"]["name"]);
             let path = format!("{}/{name}", known.collection_path(Some("default")));
             let gone = Request::new(Method::Delete, path, "", [].into());
@@ -199,6 +198,17 @@ fn cluster(kind: Kind, object: &Value) -> Option<(&'static str, RayClusterSpec)>
     };
     let spec = object.pointer(&format!("/{}", at.replace('.', "/")))?;
     Some((at, serde_json::from_value(spec.clone()).ok()?))
+}
+
+/// What the controller makes of an object that a server has stored.
+fn read_back(kind: Kind, object: &Value) -> Result<(), row::DecodeError> {
+    let mut stored = object.clone();
+    for (field, value) in [("uid", "u"), ("resourceVersion", "1")] {
+        if stored["metadata"][field].is_null() {
+            stored["metadata"][field] = value.into();
+        }
+    }
+    row::decode(kind, stored.to_string().as_bytes()).map(drop)
 }
 
 /// Worker groups that nothing tells apart: KubeRay takes them, and counts the pods of each as those of all.
@@ -371,7 +381,11 @@ mod tests {
         });
         assert_eq!(findings(&cluster.to_string()), []);
         cluster["spec"]["newer"] = (0..105).fold(json!(1), |inner, _| json!({ "a": inner }));
-        let all = findings(&cluster.to_string());
+        let text = cluster.to_string();
+        // The second of one name as well.
+        let twice = findings(&json!({"apiVersion": "v1", "kind": "List", "items": [cluster, cluster]}).to_string());
+        assert_eq!(twice.iter().filter(|f| f.2 == "nested more than 100 levels deep").count(), 2, "{twice:?}");
+        let all = findings(&text);
         let error = all.iter().find(|f| f.0 == Severity::Error).expect("an error");
         assert_eq!((&*error.1, &*error.2), ("", "nested more than 100 levels deep"), "{all:?}");
         // In YAML so many levels are refused before.

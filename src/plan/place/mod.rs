@@ -19,6 +19,7 @@ pub use board::Board;
 pub use members::{Members, Subject, View, fits_elsewhere};
 pub use picture::{Picture, Received};
 pub use selected::{ready_on, stands_on};
+pub(super) use told::unreadable;
 pub use verdict::{FITS, Finding, judge};
 
 use std::collections::BTreeMap;
@@ -57,6 +58,11 @@ pub fn plan(seen: &Seen, id: &Id, now: Time) -> Plan {
     let placement = seen.placement_of(id.kind.name(), &id.namespace, &id.name);
     if let Some(object) = seen.hub.quarantined(id) {
         return told::unreadable(object);
+    }
+    // What a list shows of a Placement that does not decode is nothing: the object may be running by it.
+    let placement_id = Id::new(Kind::Placement, id.namespace.clone(), super::placement_name(id.kind.name(), &id.name));
+    if let (Some(row), Some(object)) = (row, seen.hub.quarantined(&placement_id)) {
+        return told::placement_unreadable(row, object);
     }
     match (row, placement) {
         (None, None) => Plan::default(),

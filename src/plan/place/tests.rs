@@ -254,6 +254,26 @@ fn a_job_that_has_run_and_lost_its_placement_is_not_started_again() {
 }
 
 #[test]
+fn a_job_whose_placement_cannot_be_read_is_not_started_nor_told_to_be_applied_anew() {
+    for state in ["", "Running", "Initializing"] {
+        let mut world = World::new(&[("eu", "8")]);
+        world.publish(&["eu"]);
+        let root = hub(&mut world, ray_job("train", "ml", "2"));
+        for _ in 0..2 {
+            world.step(&root);
+        }
+        let placement = Id::new(Kind::Placement, "default", "rayjob-train");
+        world.edit(&Cluster::Hub, &placement, |body| body["spec"] = json!("of another release"));
+        world.edit(&Cluster::Hub, &root, |body| body["status"] = json!({"jobDeploymentStatus": state}));
+        let plan = world.look("q-00", None, |seen, now| super::plan(seen, &root, now));
+        assert_eq!(plan.actions, [], "{state:?}");
+        assert!(plan.why.0.starts_with("its Placement cannot be read: "), "{:?}", plan.why);
+        let said: Vec<_> = plan.events.iter().map(|note| &*note.reason).collect();
+        assert_eq!(said, ["Unreadable"], "{state:?}");
+    }
+}
+
+#[test]
 fn another_managers_job_is_left_alone() {
     let mut world = World::new(&[("eu", "8")]);
     let mut job = ray_job("train", "ml", "1");

@@ -8,9 +8,17 @@ use crate::plan::{Note, Plan};
 use crate::row::{Quarantined, Row};
 
 /// A root object that does not decode. Nothing can be written to it; an Event says what is wrong, where its UID is known.
-pub(super) fn unreadable(object: &Quarantined) -> Plan {
+pub(in crate::plan) fn unreadable(object: &Quarantined) -> Plan {
     let mut plan = wait(format!("it cannot be read: {}", object.error));
     plan.events.extend(object.known.as_deref().map(|row| warning(row, "Unreadable", "Read", &object.error)));
+    plan
+}
+
+/// A root object whose `Placement` does not decode: nothing is decided about it until that is mended.
+pub(super) fn placement_unreadable(row: &Row, object: &Quarantined) -> Plan {
+    let message = format!("its Placement cannot be read: {}", object.error);
+    let mut plan = wait(message.clone());
+    plan.events.push(warning(row, "Unreadable", "Read", &message));
     plan
 }
 

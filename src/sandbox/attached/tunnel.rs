@@ -88,8 +88,8 @@ pub async fn asked_for<S: AsyncRead + Unpin>(stream: S) -> io::Result<(S, String
     let mut reader = BufReader::new(stream).take(HEAD_BYTES_MAX);
     let mut first = String::new();
     reader.read_line(&mut first).await?;
-    let mut words = first.split(' ');
-    let (Some("CONNECT"), Some(address)) = (words.next(), words.next()) else { return wrong("no CONNECT") };
+    let words: Vec<&str> = first.trim_end_matches(['\r', '\n']).split(' ').collect();
+    let ["CONNECT", address, "HTTP/1.0" | "HTTP/1.1"] = words[..] else { return wrong("no CONNECT") };
     let mut line = String::new();
     while !matches!(line.as_str(), "\r\n" | "\n") {
         line.clear();
@@ -130,4 +130,28 @@ async fn dashboard(
     }
     *response.body_mut() = Full::from(Bytes::copy_from_slice(&reply.body));
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_head_names_an_address_and_has_an_end_and_nothing_after_it() {
+        let read =
+            async |head: &str| asked_for(head.as_bytes()).await.map(|(_, address)| address).map_err(|e| e.kind());
+        assert_eq!(read("CONNECT 10.0.0.1:8265 HTTP/1.1\r\nHost: a\r\n\r\n").await.as_deref(), Ok("10.0.0.1:8265"));
+        assert_eq!(read("CONNECT a HTTP/1.0\n\n").await.as_deref(), Ok("a"));
+        for wrong in [
+            "GET / HTTP/1.1\r\n\r\n",
+            "CONNECT HTTP/1.1\r\n\r\n",
+            "CONNECT a aoHTTP/1.1\n\n",
+            "CONNECT a HTTP/1.1",
+            "CONNECT a HTTP/1.1\r\nHost: a\r\n",
+            "CONNECT a HTTP/1.1\r\n\r",
+            "CONNECT a HTTP/1.1\r\n\r\nmore",
+        ] {
+            assert_eq!(read(wrong).await, Err(io::ErrorKind::InvalidData), "{wrong:?}");
+        }
+    }
 }

@@ -141,9 +141,26 @@ pub fn line(call: Call, line: &[u8]) -> Option<Input> {
     }
 }
 
-/// JSON, also where bytes in it are no UTF-8: a Lease that somebody has spoilt must not hide the others.
+/// JSON, also where bytes in it are no UTF-8: a Lease that somebody has spoilt must not hide the others, nor be taken for
+/// what it never said. It has no specification that could be read.
 fn json_of(text: &[u8]) -> serde_json::Result<Value> {
-    serde_json::from_str(&String::from_utf8_lossy(text))
+    match serde_json::from_slice(text) {
+        Err(_) if std::str::from_utf8(text).is_err() => {
+            let mut value: Value = serde_json::from_str(&String::from_utf8_lossy(text))?;
+            let spoil = |lease: &mut Value| {
+                if lease.is_object() && lease.to_string().contains(char::REPLACEMENT_CHARACTER) {
+                    lease["spec"] = "no UTF-8".into();
+                }
+            };
+            match (value.get("items").is_some(), value.get("object").is_some()) {
+                (true, _) => value["items"].as_array_mut().into_iter().flatten().for_each(spoil),
+                (_, true) => spoil(&mut value["object"]),
+                _ => spoil(&mut value),
+            }
+            Ok(value)
+        }
+        read => read,
+    }
 }
 
 /// The body of a reply that carried the request out, or what the reply means.
@@ -163,6 +180,33 @@ fn whole(reply: &Reply) -> Result<Value, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_spoilt_lease_is_none_and_hides_no_other() {
+        let lease = |name: &str, holder: &str| {
+            json!({"metadata": {"name": name, "resourceVersion": "7"}, "spec": {"holderIdentity": holder}}).to_string()
+        };
+        // The byte 1 stands for one that is no UTF-8.
+        let spoilt = |text: &str| text.bytes().map(|byte| if byte == 1 { 0xff } else { byte }).collect::<Vec<u8>>();
+        let bad = lease("q-01", "b#\u{1}1").replace("\\u0001", "\u{1}");
+        let list = format!(
+            r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{},{bad},{}]}}"#,
+            lease("q-00", "a#1"),
+            lease("q-02", "ü#1")
+        );
+        let reply = |text: &str| Reply { status: 200, headers: Vec::new(), body: spoilt(text).into() };
+        let answer = answered(Call(1), Asked::List, Ok(&reply(&list)));
+        let Input::Listed(_, Ok(listing)) = answer.input else { panic!("{:?}", answer.input) };
+        let holders: Vec<_> = listing.records.iter().map(|record| record.holder.as_str()).collect();
+        assert_eq!((holders, answer.skipped.len()), (vec!["a#1", "ü#1"], 1));
+        let changed = line(Call(1), &spoilt(&format!(r#"{{"type":"MODIFIED","object":{bad}}}"#)));
+        assert!(
+            matches!(&changed, Some(Input::Changed(_, Change::Deleted { name, .. })) if name == "q-01"),
+            "{changed:?}"
+        );
+        let read = answered(Call(1), Asked::Read, Ok(&reply(&bad)));
+        assert!(matches!(&read.input, Input::Read(_, Err(Failure::Refused(_)))), "{:?}", read.input);
+    }
 
     fn reply(status: u16, body: &Value) -> Reply {
         Reply { status, headers: Vec::new(), body: body.to_string().into_bytes().into() }

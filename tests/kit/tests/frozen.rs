@@ -23,6 +23,7 @@ use rayfleet::shell::kubeconfig::hub_config;
 use rayfleet::shell::run::{Controller, Settings};
 use serde_json::{Value, json};
 use shards::core::Profile;
+use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
@@ -40,13 +41,9 @@ const ROUNDS_MAX: usize = 5;
 const FROZEN: &str = concat!("rayfleet/", env!("CARGO_PKG_VERSION"), " (seat a)");
 /// What an API server says to a write of a version that is not the latest, and to a second creation.
 const CONFLICT: u64 = 409;
-/// Of a replica that stands still, its seat's Lease alone is still its own.
-const SEATS: &str = "rayfleet-system/seat-";
-/// Units' Leases: queue and bucket units, and members' reservation units.
-const UNITS: [&str; 2] = ["rayfleet-system/q-", "rayfleet-system/m-"];
-
-/// Runs as a replica until standard input ends.
+/// Runs as a replica from the first line of standard input to its end.
 async fn be_replica(words: &str) {
+    io::stdin().read_line(&mut String::new()).unwrap();
     let (seat, kubeconfig) = words.split_once(' ').unwrap();
     let settings = Settings {
         hub: hub_config(Some(Path::new(kubeconfig)), None).await.unwrap(),
@@ -63,7 +60,7 @@ async fn be_replica(words: &str) {
     controller.run(end).await.unwrap();
 }
 
-/// A replica as a process of its own.
+/// A replica as a process of its own, which waits to be let go.
 fn replica(seat: &str, kubeconfig: &Path) -> Child {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", TEST, "--nocapture"])
@@ -73,6 +70,10 @@ fn replica(seat: &str, kubeconfig: &Path) -> Child {
         .kill_on_drop(true)
         .spawn()
         .unwrap()
+}
+
+async fn let_go(child: &mut Child) {
+    child.stdin.as_mut().unwrap().write_all(b"\n").await.unwrap();
 }
 
 fn signal(child: &Child, signal: Signal) {
@@ -93,14 +94,6 @@ async fn holders(hub: &Client) -> BTreeSet<String> {
 
 fn on_member(write: &Write) -> bool {
     write.object.0 == "us"
-}
-
-fn is_seat(write: &Write) -> bool {
-    write.object.1 == "leases" && write.object.2.starts_with(SEATS)
-}
-
-fn is_unit(write: &Write) -> bool {
-    write.object.1 == "leases" && UNITS.iter().any(|unit| write.object.2.starts_with(unit))
 }
 
 async fn submit(hub: &Client, name: &str) {
@@ -150,13 +143,19 @@ async fn play(fleet: &RealFleet) {
         path
     };
     let (direct, proxied) = (kubeconfig("direct", fleet.hub.address()), kubeconfig("proxied", proxy.address()));
-    let _others = [replica("b", &direct), replica("c", &direct)];
+    // Nobody's connections, until it is known whose.
+    ways.iter().for_each(|way| way.only(0));
+    let mut others = [replica("b", &direct), replica("c", &direct)];
+    for other in &mut others {
+        let_go(other).await;
+    }
     let (mut refused, mut reached) = (0, 0);
     let mut round = 0;
     while refused == 0 || reached == 0 {
         assert!(round < ROUNDS_MAX, "of {ROUNDS_MAX} rounds: {refused} late writes refused, {reached} on the member");
         let mut frozen = replica("a", &proxied);
         ways.iter().for_each(|way| way.only(frozen.id().unwrap()));
+        let_go(&mut frozen).await;
         until("all three hold units", async || holders(&hub).await.len() == 3).await;
         for at in 0..JOB_COUNT {
             submit(&hub, &format!("job-{round}-{at}")).await;
@@ -170,6 +169,7 @@ async fn play(fleet: &RealFleet) {
         sleep(Duration::from_millis(PROFILE.renew_ms)).await;
         signal(&frozen, Signal::SIGSTOP);
         let known = count();
+        let turn = recorder.with(|history| history.turn_of(FROZEN)).unwrap().unwrap();
         sleep(Duration::from_millis(2 * PROFILE.dead_ms)).await;
         until("the others have taken over", async || !holders(&hub).await.contains("a")).await;
         until("all jobs have ended", async || all_ended(&hub).await).await;
@@ -180,24 +180,25 @@ async fn play(fleet: &RealFleet) {
         until("all of it has arrived", async || on_its_way() == [0, 0]).await;
         let answered = |history: &History| history.writes_of(FROZEN, known).count() > 0;
         until("the hub has answered", async || recorder.with(answered).unwrap()).await;
-        let thawed = count();
         signal(&frozen, Signal::SIGCONT);
-        // The same process takes part again, by a new turn of its seat.
-        let owns_again = |history: &History| {
-            let taken = history.writes_of(FROZEN, thawed).filter(|write| is_unit(write) && write.is_accepted());
-            taken.map(|write| write.at.clone()).min()
-        };
-        until("it owns a unit again", async || recorder.with(owns_again).unwrap().is_some()).await;
+        // The same process takes part again, by a new turn of its seat: until then nothing is its own but the seat.
+        let owns_again = |history: &History| history.owns_again(FROZEN, known, turn).is_some();
+        until("it owns a unit again", async || recorder.with(owns_again).unwrap()).await;
         let (late, accepted) = recorder
             .with(|history| {
-                let owns_again = owns_again(history).unwrap();
-                // Its seat is its own again, the units and all the rest are others' until it has taken one.
-                let is_late = |write: &&Write| !is_seat(write) && write.at < owns_again;
-                let late: Vec<_> = history.writes_of(FROZEN, known).filter(is_late).cloned().collect();
-                (late, history.overtaken(FROZEN, known).into_iter().filter(is_late).cloned().collect::<Vec<_>>())
+                let late = history.late(FROZEN, known, turn);
+                let overtaken = history.overtaken(FROZEN, known);
+                let accepted = late.iter().filter(|write| overtaken.contains(write)).copied().cloned();
+                (late.iter().copied().cloned().collect::<Vec<_>>(), accepted.collect::<Vec<_>>())
             })
             .unwrap();
         assert!(accepted.is_empty(), "{accepted:#?}");
+        // A child of a job that has ended meanwhile has no slot that would refuse it: who owns the job removes it.
+        let children = late.iter().filter(|write| write.makes_child && write.is_accepted());
+        for Write { object, .. } in children {
+            let is_gone = |history: &History| history.is_gone(object);
+            until(&format!("{object:?}, which came late, is gone"), async || recorder.with(is_gone).unwrap()).await;
+        }
         reached += late.iter().filter(|write| on_member(write)).count();
         refused += late.iter().filter(|write| write.code == CONFLICT).count();
         for Write { object: (plane, kind, name), verb, code, .. } in &late {

@@ -142,6 +142,7 @@ fn what_would_fail_later_is_refused_by_us_and_not_by_kuberays_rules() {
         vec![("spec.submitterPodTemplate", json!({"spec": {"containers": []}}))],
         vec![(MODE, json!("HTTPMode")), ("spec.entrypointResources", json!("a: 1"))],
         vec![("spec.rayClusterSpec.upgradeStrategy", json!({"type": "Recreate"}))],
+        vec![("metadata.labels", json!({TOPOLOGY_MODE_LABEL: "hard", TOPOLOGY_TIER_LABEL: "two"}))],
     ] {
         assert_eq!(job(&edits), Ok(()), "{edits:?}");
         assert!(job_by_us(&edits).is_err(), "{edits:?}");

@@ -74,7 +74,7 @@ impl ApiServer {
                 let target = format!("/apis/{GROUP}/v1/{plural}");
                 let answer = self.handle(&Request::new(Method::Post, target, "application/json", body), Time(0));
                 // Only what stands above is sent: it is taken, or wrong in the source.
-                debug_assert!(matches!(&answer, Answer::Reply(reply) if reply.is_success()), "{plural} {name}");
+                assert!(matches!(&answer, Answer::Reply(reply) if reply.is_success()), "{plural} {name}");
             }
         }
     }

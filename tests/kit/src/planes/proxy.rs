@@ -102,7 +102,7 @@ impl Proxy {
         self.address
     }
 
-    /// From now on the mode is for connections that this process (its id) opens; those of all others are carried. Call it
+    /// From now on the mode is for connections that this process (its id; 0 is nobody's) opens; others' are carried. Call it
     /// before the process connects: a connection's owner is looked up when it comes in.
     pub fn only(&self, process: u32) {
         self.whose.send_replace(Some(process));

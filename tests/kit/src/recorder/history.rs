@@ -20,6 +20,9 @@ const ROOTS: [&str; 4] = ["rayjobs", "rayclusters", "rayservices", "raycronjobs"
 const OWN: [&str; 3] = ["placements", "memberclusters", "membercapacities"];
 const LEASES: &str = "leases";
 const LEASE_NAMESPACE: &str = "rayfleet-system/";
+const SEATS: &str = "rayfleet-system/seat-";
+/// Queue and bucket units, and members' reservation units.
+const UNITS: [&str; 2] = ["rayfleet-system/q-", "rayfleet-system/m-"];
 const FORBIDDEN: u64 = 403;
 /// Written by anybody about anything, and watched nowhere.
 const EVENTS: &str = "events";
@@ -50,6 +53,12 @@ pub struct Write {
     pub code: u64,
     /// The version that it made.
     pub version: Option<u64>,
+    /// UID of what it wrote; of a deletion, of what is gone.
+    pub uid: Option<String>,
+    /// It made an object that another one owns. Its name is no slot that is fenced: that of a mirror or `Placement` is.
+    pub makes_child: bool,
+    /// Of a Lease: who holds it by it.
+    pub holder: Option<String>,
     /// When the answer was there: texts of one form, which sort by time.
     pub at: String,
 }
@@ -58,6 +67,17 @@ impl Write {
     /// Whether it was carried out.
     pub fn is_accepted(&self) -> bool {
         (200..300).contains(&self.code)
+    }
+
+    /// Of a unit's Lease: the turn of its seat by which a seat holds it, the 3 of `a#3`.
+    fn turn(&self) -> Option<u64> {
+        let is_unit = self.object.1 == LEASES && UNITS.iter().any(|unit| self.object.2.starts_with(unit));
+        self.holder.as_ref().filter(|_| is_unit)?.rsplit_once('#')?.1.parse().ok()
+    }
+
+    /// Whether it is about its own seat: the one thing that stays a replica's own while it stands still.
+    pub fn is_of_a_seat(&self) -> bool {
+        self.object.1 == LEASES && self.object.2.starts_with(SEATS)
     }
 
     /// Whether it was carried out before the other one on the same object: by the versions that both made; by the times of
@@ -180,6 +200,12 @@ impl History {
             agent: entry.agent.clone(),
             code: entry.code,
             version: entry.version,
+            uid: ["/metadata/uid", "/details/uid"]
+                .iter()
+                .find_map(|at| Some(entry.object.pointer(at)?.as_str()?.to_owned())),
+            makes_child: entry.right.verb == "create"
+                && entry.object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty()),
+            holder: entry.object["spec"]["holderIdentity"].as_str().map(str::to_owned),
             at: entry.at.clone(),
         };
         let line = json!({"plane": plane, "what": "WRITE", "kind": resource, "object": write.object.2, "verb": write.verb,
@@ -198,12 +224,43 @@ impl History {
         self.writes.iter().skip(known).filter(move |write| write.agent == agent)
     }
 
-    /// Those of them that were carried out although another had written the object after the first `known` ones.
+    /// Those of them that were carried out although another had written the object after the first `known` ones. A child that
+    /// is made under the name of one that is gone is another object (`sharding.md` E8: who owns it removes it).
     pub fn overtaken<'a>(&'a self, agent: &'a str, known: usize) -> Vec<&'a Write> {
         let others: Vec<_> = self.writes.iter().skip(known).filter(|w| w.agent != agent && w.is_accepted()).collect();
-        let before = |other: &Write, write: &Write| other.object == write.object && other.is_before(write);
+        let before = |other: &Write, write: &Write| {
+            let is_another = write.makes_child && other.uid != write.uid;
+            other.object == write.object && !is_another && other.is_before(write)
+        };
         let accepted = self.writes_of(agent, known).filter(|write| write.is_accepted());
         accepted.filter(|write| others.iter().any(|other| before(other, write))).collect()
+    }
+
+    /// When an agent came to own a unit by a later turn of its seat than this one, among its writes after the first `known`.
+    pub fn owns_again<'a>(&'a self, agent: &'a str, known: usize, turn: u64) -> Option<&'a str> {
+        let taken = self.writes_of(agent, known).filter(|write| write.is_accepted() && write.turn() > Some(turn));
+        taken.map(|write| write.at.as_str()).min()
+    }
+
+    /// The highest turn by which an agent has owned a unit.
+    pub fn turn_of(&self, agent: &str) -> Option<u64> {
+        self.writes_of(agent, 0).filter(|write| write.is_accepted()).filter_map(Write::turn).max()
+    }
+
+    /// Writes of an agent after the first `known` ones that are of its turn up to this one: sent before it owned anything
+    /// anew, or about units by that turn. Those about its seat are left out.
+    pub fn late<'a>(&'a self, agent: &'a str, known: usize, turn: u64) -> Vec<&'a Write> {
+        let anew = self.owns_again(agent, known, turn);
+        let is_late = |write: &&Write| {
+            let before = anew.is_none_or(|anew| write.at.as_str() < anew);
+            !write.is_of_a_seat() && (before || write.turn().is_some_and(|of| of <= turn))
+        };
+        self.writes_of(agent, known).filter(is_late).collect()
+    }
+
+    /// Whether the last that was seen of an object is its end.
+    pub fn is_gone(&self, object: &Object) -> bool {
+        self.states.get(object).and_then(|states| states.last()).is_some_and(|state| state.gone)
     }
 
     /// Accepted writes whose version no watch has told (yet). Of deletions it is not asked: their answers hold what was deleted.

@@ -135,6 +135,14 @@ fn clusters(of: &mut Add<'_>) {
     let alone = "authOptions.enableK8sTokenAuth: is for RayClusters that stand for themselves";
     of(Kind::RayJob, json!({}), json!({"spec": {"rayClusterSpec": by_kubernetes}}), alone);
     of(Kind::RayService, json!({}), json!({"spec": {"rayClusterConfig": by_kubernetes}}), alone);
+    let tier = "metadata.labels: volcano.sh/network-topology-highest-tier-allowed must be a whole number";
+    let topology = |tier: &str| {
+        json!({"metadata": {"labels": {"volcano.sh/network-topology-mode": "hard",
+                                       "volcano.sh/network-topology-highest-tier-allowed": tier}}})
+    };
+    for kind in [Kind::RayCluster, Kind::RayJob] {
+        of(kind, topology("2"), topology("1.5"), tier);
+    }
     let child = "spec.upgradeStrategy.type: must not be set on a RayCluster that a RayJob or RayService made";
     let made = json!({"metadata": {"labels": {"ray.io/originated-from-crd": "RayJob"}}});
     of(Kind::RayCluster, json!({"spec": {"upgradeStrategy": {"type": "Recreate"}}}), made, child);
@@ -220,6 +228,9 @@ fn jobs(of: &mut Add<'_>) {
     let submitter = "submitterPodTemplate, submitterConfig: and SidecarMode exclude each other";
     of(Kind::RayJob, job(sidecar.clone()), job(json!({"submitterConfig": {"backoffLimit": 1}})), submitter);
     of(Kind::RayJob, job(sidecar.clone()), job(json!({"submitterPodTemplate": pod(&json!({}))})), submitter);
+    let no_container = "submitterPodTemplate.spec.containers: must have at least one container";
+    let none = json!({"submitterPodTemplate": {"spec": {"containers": []}}});
+    of(Kind::RayJob, job(json!({"submitterPodTemplate": pod(&json!({}))})), job(none), no_container);
     let never = "rayClusterSpec.headGroupSpec.template.spec.restartPolicy: must be Never in SidecarMode";
     let restarts = json!({"template": pod(&json!({"spec": {"restartPolicy": "Always"}}))});
     of(Kind::RayJob, job(sidecar), job(json!({"rayClusterSpec": {"headGroupSpec": restarts}})), never);

@@ -100,7 +100,7 @@ fn a_deletion_comes_before_or_after_others_by_the_time_of_its_answer() {
         ..write(verb, "rayclusters", version)
     };
     for (first, late, overtaken) in [
-        // What another wrote, or made anew, is deleted late; and what another deleted is made late.
+        // What another wrote, or made anew, is deleted late; and what another deleted is made late: a mirror.
         (by("other", "update", Some(5), 1), by("frozen", "delete", None, 2), 1),
         (by("other", "create", Some(5), 1), by("frozen", "delete", Some(5), 2), 1),
         (by("other", "delete", Some(5), 1), by("frozen", "create", Some(9), 2), 1),
@@ -111,6 +111,66 @@ fn a_deletion_comes_before_or_after_others_by_the_time_of_its_answer() {
         history.asked("us", &first);
         history.asked("us", &late);
         assert_eq!(history.overtaken("frozen", 0).len(), overtaken, "{first:?}, {late:?}");
+    }
+}
+
+#[test]
+fn what_is_late_of_a_replica_ends_where_it_owns_a_unit_by_a_new_turn_and_not_where_it_renews_an_old_one() {
+    let lease = |agent: &str, name: &str, holder: &str, version, second: u64| Entry {
+        agent: agent.into(),
+        namespace: "rayfleet-system".into(),
+        name: name.into(),
+        at: format!("2026-01-01T00:00:{second:02}.000000Z"),
+        object: json!({"spec": {"holderIdentity": holder}}),
+        ..write("update", "leases", Some(version))
+    };
+    let job = |agent: &str, version, second: u64| Entry {
+        agent: agent.into(),
+        at: format!("2026-01-01T00:00:{second:02}.000000Z"),
+        ..write("update", "rayjobs", Some(version))
+    };
+    let mut history = History::of(USER, "f");
+    history.asked("hub", &lease("frozen", "q-00", "a#3", 1, 1));
+    assert_eq!(history.turn_of("frozen"), Some(3));
+    let known = history.writes().len();
+    for entry in [
+        lease("other", "q-00", "b#1", 2, 2),
+        job("other", 3, 3),
+        // Its seat is its own; a renewal of what another has taken is not, nor what it writes because of it.
+        lease("frozen", "seat-a", "a-process", 4, 4),
+        lease("frozen", "q-00", "a#3", 5, 5),
+        job("frozen", 6, 6),
+        lease("frozen", "q-01", "a#4", 7, 7),
+        job("other", 8, 8),
+        job("frozen", 9, 9),
+        lease("frozen", "q-00", "a#3", 10, 10),
+    ] {
+        history.asked("hub", &entry);
+    }
+    assert_eq!(history.owns_again("frozen", known, 3), Some("2026-01-01T00:00:07.000000Z"));
+    let late: Vec<_> = history.late("frozen", known, 3).iter().map(|write| write.version).collect();
+    assert_eq!(late, [Some(5), Some(6), Some(10)]);
+    assert!(history.late("frozen", known, 3).iter().all(|write| history.overtaken("frozen", known).contains(write)));
+}
+
+#[test]
+fn a_child_that_is_made_late_under_the_name_of_one_that_is_gone_is_another_object() {
+    let of = |uid: &str, owned: bool| {
+        let owners = if owned { json!([{"uid": "o"}]) } else { json!([]) };
+        json!({"metadata": {"uid": uid, "ownerReferences": owners}})
+    };
+    for (late, overtaken) in [(of("2", true), 0), (of("1", true), 1), (of("2", false), 1)] {
+        let mut history = History::of(USER, "f");
+        let gone = json!({"kind": "Status", "details": {"uid": "1"}});
+        let mine = |agent: &str, second: u64, object: &Value, entry: Entry| Entry {
+            agent: agent.into(),
+            at: format!("2026-01-01T00:00:{second:02}.000000Z"),
+            object: object.clone(),
+            ..entry
+        };
+        history.asked("us", &mine("other", 1, &gone, write("delete", "rayclusters", None)));
+        history.asked("us", &mine("frozen", 2, &late, write("create", "rayclusters", Some(9))));
+        assert_eq!(history.overtaken("frozen", 0).len(), overtaken, "{late}");
     }
 }
 
