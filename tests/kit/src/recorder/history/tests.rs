@@ -1,3 +1,5 @@
+//! Facts about what a recording shows, told with made-up entries and states.
+
 use super::*;
 use crate::real_fleet::audit::Right;
 
