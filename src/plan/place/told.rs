@@ -1,5 +1,5 @@
-//! What people are told of a root object that is not placed: on its status where that can be written, and by an Event.
-//! Must not know why it is not.
+//! What people are told of a root object that cannot go on as it stands: by an Event, and on its status where that can be
+//! written. Must not know what is to be done about it.
 
 use super::wait;
 use crate::api::Cluster;
@@ -7,7 +7,8 @@ use crate::plan::root::Root;
 use crate::plan::{Note, Plan};
 use crate::row::{Quarantined, Row};
 
-/// A root object that does not decode. Nothing can be written to it; an Event says what is wrong, where its UID is known.
+/// A root object that does not decode, in whatever stage. Nothing can be written to it; an Event says what is wrong, where
+/// its UID is known.
 pub(in crate::plan) fn unreadable(object: &Quarantined) -> Plan {
     let mut plan = wait(format!("it cannot be read: {}", object.error));
     plan.events.extend(object.known.as_deref().map(|row| warning(row, "Unreadable", "Read", &object.error)));
